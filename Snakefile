@@ -80,13 +80,12 @@ onstart:
 
 onsuccess:
     if workflow.is_main_process and not only_reports():
-        searched = [
-            job.log[0]
-            for job in workflow.dag.jobs
-            if job.rule.name == "best_of_model"
-        ]
-        for log in searched:
-            print(Path(log).read_text().partition("\n")[0])
+        for job in workflow.dag.jobs:
+            if job.rule.name == "best_of_model":
+                print(Path(job.log[0]).read_text().partition("\n")[0])
+                print(
+                    f"  as a program: {job.output.program}; each step: {job.output.trail}"
+                )
         print(
             *(path.read_text() for path in ANSWERS if path.exists()), sep="", end=""
         )

@@ -40,7 +40,9 @@ LIMIT_S = 60.0
 
 def measured(command: Sequence[str], out: Path) -> float:
     """The median of a fresh process, ns."""
-    subprocess.run([*command, "--out", str(out)], check=True, capture_output=True)
+    done = subprocess.run([*command, "--out", str(out)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr.strip())
     record: documents.Record = documents.read(out, "record")
     boundary = record.boundaries and record.boundaries.end_to_end
     if not (boundary and boundary.samples_ns):

@@ -44,14 +44,18 @@ def main(spec_file: str, name: str, onnx: str, count: str, *given: str) -> None:
     everything = frozenset(range(len(prepared.units)))
     alone = np.array([switched.losses({number}) for number in sorted(everything)])
     alone_s = time.monotonic() - started
-    rest = np.array([switched.losses(everything - {number}) for number in sorted(everything)])
-    joint = losses.joint
+    every = [switched.left_out(index, sorted(everything))[1] for index in range(len(feeds))]
+    rest, joint = np.array(every).T, losses.joint
+    usual = np.broadcast_to(joint, rest.shape)
+    went, noise = measure.gone(rest, usual), measure.interval(rest, usual)
+    told = np.ones(len(rest), bool) if noise is None else abs(went) > noise
     print(
         f"{spec.name} {name}: {len(alone)} units, {losses.passes} passes of {len(feeds)} samples "
         f"({losses.samples} each alone) in {ranked_s:.0f} s; all {len(alone)} in {alone_s:.0f} s; "
         f"joint {measure.db(joint.mean())} dB, sum {measure.db(losses.alone.sum())} dB; Spearman "
         f"alone {_agreed(losses.alone, lambda part: alone[:, part].mean(axis=1), len(feeds))}, "
-        f"left out {_agreed(losses.left_out, lambda part: measure.gone(rest[:, part], joint[part]), len(feeds))}"
+        f"left out {_agreed(losses.left_out, lambda part: measure.gone(rest[:, part], joint[part]), len(feeds))}, "
+        f"of the {told.sum()} units that are no tie {spearmanr(losses.left_out[told], went[told]).statistic:.3f}"
     )
 
 

@@ -104,6 +104,9 @@ def test_an_input_that_is_not_there_is_no_result(
         ("--profiled", "0", "'0' is not a whole number of at least 1"),
         ("--interval", "2", "'2' is not a number above 0 and up to 1"),
         ("--set", "profile=[b1", "'[b1' is no YAML value"),
+        ("--set", "threads=1:30", "base 60"),
+        ("--set", "threads=010", "octal"),
+        ("--set", "threads=2026-13-45", "no YAML value"),
     ],
 )
 def test_a_value_that_a_flag_cannot_have_is_refused(
@@ -112,6 +115,26 @@ def test_a_value_that_a_flag_cannot_have_is_refused(
     with pytest.raises(SystemExit):
         cli.main([*RUN, "--spec", "m.yaml", flag, value])
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--study", "../x"],
+        ["--study", "/x"],
+        ["--study", "a//b"],
+        ["--study", "x", "--so-far", "../x"],
+        ["--study", "x", "--so-far", "a/b"],
+        ["--study", "x", "--so-far", ""],
+    ],
+)
+def test_a_name_that_leads_out_of_its_folder_is_refused(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["report", str(tmp_path), "--machine", "m", *flags])
+    assert stopped.value.code == 2 and "is not a name" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_onnx_file_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

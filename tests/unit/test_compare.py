@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def test_a_slower_case_fails_the_gate():
     assert (case.verdict, case.boundary, case.ratio.rounds) == ("slower", "device", 5)
     assert case.ratio.estimate == pytest.approx(1.04, abs=0.003)
     assert compare.exit_code(comparison) == 1
-    assert facts(compare_text.render(comparison), "case", "missing")[-11:] == [
+    assert facts(compare_text.render(comparison).rpartition(": B/A")[0], "case", "missing")[-11:] == [
         "no",
         "case",
         "slower",
@@ -91,6 +92,40 @@ def test_noise_is_undecided_and_passes_the_gate():
     comparison = compared(rounds(jitter=0.05), rounds(ms=10.2, jitter=0.05))
     assert only(comparison).verdict == "undecided"
     assert compare.exit_code(comparison) == 0
+
+
+def probably_slower(case: Case = VIT) -> list[dict[str, Any]]:
+    """Beside rounds of 10 ms: 1.6 times as slow, in rounds that differ so much that 1.005 is as likely."""
+    steps = (-0.474, -0.237, 0.0, 0.237, 0.474)
+    return [record(case, i, 10 * math.exp(0.47 + step)) for i, step in enumerate(steps)]
+
+
+def test_what_is_probably_slower_neither_passes_nor_fails():
+    comparison = compared(rounds(jitter=0), probably_slower())
+    assert only(comparison).verdict == "undecided"
+    assert compare.exit_code(comparison) == compare.UNDECIDED == 3
+    assert str(VIT) in compare_text.render(comparison).rpartition("UNDECIDED")[2]
+
+
+def test_a_failure_counts_for_more_than_what_is_undecided():
+    comparison = compared([*rounds(jitter=0), *rounds(BERT)], [*probably_slower(), *rounds(BERT, ms=12)])
+    assert sorted(case.verdict for case in comparison.cases) == ["slower", "undecided"]
+    assert compare.exit_code(comparison) == 1
+
+
+def test_the_gate_says_how_slow_what_noise_leaves_open_may_be():
+    comparison = compared(rounds(jitter=0.05), rounds(ms=10.2, jitter=0.05))
+    ratio = only(comparison).ratio
+    assert ratio is not None and ratio.low < 1 < 1.01 < ratio.high
+    last = compare_text.render(comparison).splitlines()[-1]
+    assert "1 undecided" in last and f"{ratio.high:.3g}" in last and str(VIT) in last
+
+
+def test_a_strict_gate_passes_only_what_its_interval_shows():
+    noise = (rounds(jitter=0.05), rounds(ms=10.2, jitter=0.05))
+    assert compare.exit_code(compared(*noise, strict=True)) == compare.UNDECIDED
+    quiet = compared(rounds(ms=10.0), rounds(ms=10.001), strict=True)
+    assert compare.exit_code(quiet) == 0
 
 
 def test_a_slow_down_below_the_threshold_given_passes():

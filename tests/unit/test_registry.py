@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from inferprof import config as configs
-from inferprof import diagnosis, plugins, registry
+from inferprof import contract, diagnosis, plugins, registry
 from inferprof.errors import UserError
 from inferprof.report.section import sections
 from inferprof.tables import roofs
@@ -93,6 +93,32 @@ def test_a_file_that_cannot_be_used_is_the_users_to_mend(
     use(monkeypatch, path)
     with pytest.raises(UserError, match=name):
         registry.checks()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("level", "'cpu'", "'transfer'"),
+        ("needs", "'gpu'", "'timeline'"),
+        ("needs", "('gpus',)", "'ranks'"),
+        ("run", "None", "a function"),
+        ("title", "3", "str"),
+    ],
+)
+def test_a_plug_in_whose_field_is_wrong_is_refused_by_its_name_with_what_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, value: str, allowed: str
+) -> None:
+    path = file_of(tmp_path, "wrong", CHECK + f"object.__setattr__(ASKED, {field!r}, {value})\n")
+    use(monkeypatch, path)
+    with pytest.raises(UserError) as refused:
+        registry.checks()
+    assert all(part in str(refused.value) for part in (str(path), "Check ASKED", field, allowed))
+
+
+def test_every_plug_in_of_the_package_is_as_declared() -> None:
+    kinds = (registry.backends, registry.quantizers, registry.precisions, registry.profilers, registry.plots)
+    every = [one for kind in (*kinds, sections, registry.checks, registry.thresholds) for one in kind().values()]
+    assert len(every) > 200 and not any(map(contract.broken, every))
 
 
 def test_a_function_of_such_a_file_reaches_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ import pytest
 import yaml
 from tests.unit.facts import mentions, naming
 
+from inferprof import registry, targets
 from inferprof import study as studies
-from inferprof import targets
 from inferprof.case import LAST_DUELS, OF_DUELS, Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Gpu, Machine
@@ -371,3 +373,42 @@ def test_a_graph_that_is_quantized_already_is_refused_without_the_others(reposit
     assert outcomes["quantized_already"][0] == "refused"
     assert "no fp32 baseline" in outcomes["quantized_already"][1]
     assert study.onnx() == [("dimparam", "fp32")]
+
+
+def _fails(case: Case, machine: Machine) -> str | None:
+    raise ZeroDivisionError
+
+
+def test_a_plug_in_that_fails_when_it_is_asked_refuses_its_cases_and_no_others(
+    config: dict[str, Any], repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = replace(registry.backends()["torch_eager"], refuses=_fails)
+    watching = replace(registry.profilers()["kineto"], refuses=_fails)
+    every, tools = registry.backends(), registry.profilers()
+    monkeypatch.setattr(registry, "backends", lambda: {**every, "torch_eager": failing})
+    monkeypatch.setattr(registry, "profilers", lambda: {**tools, "kineto": watching})
+    planned = studies.plan(config, repository / "models", Machine(gpu=None, label="box", packages=PACKAGES))
+    reasons = {one.reason for one in planned.planned if one.case.backend == "torch_eager"}
+    assert any("torch_eager" in reason and "ZeroDivisionError" in reason for reason in reasons)
+    assert {case.backend for case in planned.cases()} == {"ort_cpu"}
+    assert "ZeroDivisionError" in planned.refused_profilers()["kineto"]
+    caplog.clear()
+
+
+@pytest.mark.parametrize("change", ["sizes", "refusal", "nothing"])
+def test_the_fingerprint_of_a_study_follows_what_its_list_of_cases_follows(
+    config: dict[str, Any], repository: Path, tmp_path: Path, change: str
+) -> None:
+    shutil.copytree(repository / "models", tmp_path / "models")
+    keys = {**config, "models": ["minilm"]}
+    before = studies.fingerprint(
+        studies.plan(keys, tmp_path / "models", Machine(gpu=None, label="box", packages=PACKAGES))
+    )
+    path = tmp_path / "models/minilm.yaml"
+    if change == "sizes":
+        path.write_text(path.read_text().replace("sizes: {s: 128}", "sizes: {s: 64}"))
+    packages = {} if change == "refusal" else PACKAGES
+    after = studies.fingerprint(
+        studies.plan(keys, tmp_path / "models", Machine(gpu=None, label="box", packages=packages))
+    )
+    assert (before == after) == (change == "nothing")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import yaml
 from tests.unit.facts import states
 
 from inferprof import commands, study, targets
 from inferprof.case import OptionValue
+from inferprof.documents.serving import ServingPolicy
 from inferprof.machine.hardware import Gpu, Machine
 
 
@@ -166,3 +170,25 @@ def test_of_a_model_that_is_not_exported_no_graph_is_asked_for(repository: Path)
     assert targets.onnx(planned) == targets.costs(planned) == []
     assert not [file for file in targets.report_inputs(planned) if file.startswith("results/onnx/")]
     assert len(targets.records(planned)) == 2 * 3
+
+
+def test_weights_beside_an_onnx_file_are_inputs_of_whatever_is_made_of_it(tmp_path: Path) -> None:
+    onnx.save_model(
+        onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 20]> g (float[b, 64] x) => (float[b, 64] y) <float[64, 64] w> '
+            "{ y = MatMul(x, w) }"
+        ),
+        tmp_path / "none.onnx",
+    )
+    model = onnx.load(tmp_path / "none.onnx")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
+    onnx.save_model(
+        model, tmp_path / "own.onnx", save_as_external_data=True, location="own.weights", size_threshold=0
+    )
+    assert targets.model_files(tmp_path / "own.onnx") == [tmp_path / "own.weights"]
+
+
+def test_the_trace_of_a_policy_is_a_file_that_it_is_made_from() -> None:
+    policy = ServingPolicy(name="p", policy="none", slo_ms=1)
+    traced = ServingPolicy(name="p", policy="none", slo_ms=1, arrivals="trace:data/moments.txt")
+    assert (targets.trace_files(policy), targets.trace_files(traced)) == ([], ["data/moments.txt"])

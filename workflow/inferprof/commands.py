@@ -1,7 +1,7 @@
 """The verbs of the command line: one per stage, what each does is in `verbs`.
 
 Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke or the gate of `compare`
-failed, 2 user error.
+failed, 2 user error, 3 the gate of `compare` is undecided.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ from inferprof.tables.records import of_folder
 
 HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
 NS_PER_MS = 1e6
+UNDECIDED = 3
+"""The exit code of a gate that is neither passed nor failed; 2 is bad input."""
 
 Rounds = dict[int, Record]
 """A case's records by round."""
@@ -59,7 +61,7 @@ class CaseComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of comparing two studies."""
+    """The result of comparing two studies: a gate that is failed, undecided or passed."""
 
     a: str
     b: str
@@ -68,6 +70,8 @@ class Comparison:
     threshold: float
     allow_missing: bool = False
     """Whether B may lack cases that A measured: it was a smaller study. Otherwise its jobs may have crashed."""
+    strict: bool = False
+    """Whether each case has to be shown not to be slower beyond the threshold."""
 
     @property
     def failures(self) -> list[CaseComparison]:
@@ -75,15 +79,30 @@ class Comparison:
         bad = {"slower", "broke"} if self.allow_missing else {"slower", "broke", "missing"}
         return [case for case in self.cases if case.verdict in bad]
 
+    @property
+    def undecided(self) -> list[CaseComparison]:
+        """The undecided cases that the gate does not pass by: those that are probably slower beyond the threshold,
+        since 1 lies outside of the interval, so that noise does not explain them. `strict`: all that may be."""
+        cases = [case for case in self.cases if case.verdict == "undecided"]
+        beyond = 1 + self.threshold
+        if self.strict:
+            return [case for case in cases if case.ratio is None or case.ratio.high >= beyond]
+        return [case for case in cases if case.ratio and case.ratio.low > 1 and case.ratio.estimate >= beyond]
 
-def compare(a: Path, b: Path, threshold: float = stats.THRESHOLD, *, allow_missing: bool = False) -> Comparison:
+
+def compare(
+    a: Path, b: Path, threshold: float = stats.THRESHOLD, *, allow_missing: bool = False, strict: bool = False
+) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
-    return compare_records(read(a), read(b), (str(a), str(b)), threshold, allow_missing=allow_missing)
+    return compare_records(read(a), read(b), (str(a), str(b)), threshold, allow_missing=allow_missing, strict=strict)
 
 
 def exit_code(comparison: Comparison) -> int:
-    """1 where a case of B is slower beyond the threshold, failed or is missing, else 0."""
-    return int(bool(comparison.failures))
+    """1 where a case of B is slower beyond the threshold, failed or is missing; 3 where one may be, which its
+    measurements do not decide; else 0."""
+    if comparison.failures:
+        return 1
+    return UNDECIDED if comparison.undecided else 0
 
 
 def read(path: Path) -> list[Record]:
@@ -105,6 +124,7 @@ def compare_records(
     threshold: float = stats.THRESHOLD,
     *,
     allow_missing: bool = False,
+    strict: bool = False,
 ) -> Comparison:
     """Compare two lists of records, of one machine each or of the same machines.
 
@@ -117,7 +137,7 @@ def compare_records(
         raise UserError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare")
     keys = sorted(rounds_a.keys() | rounds_b.keys())
     cases = [_compare_case(key[1], rounds_a.get(key, {}), rounds_b.get(key, {}), threshold) for key in keys]
-    return Comparison(*names, tuple(_differences(a, b)), tuple(cases), threshold, allow_missing)
+    return Comparison(*names, tuple(_differences(a, b)), tuple(cases), threshold, allow_missing, strict)
 
 
 def _require_paired_machines(a: Sequence[Record], b: Sequence[Record]) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from inferprof.compare import NS_PER_MS, CaseComparison, Comparison, Difference
 
+MEASURE_AGAIN = (
+    "Measure A and B again, with more rounds or a longer budget_s: neither passed nor failed is exit code 3."
+)
 WIDTH = 100
 """Of all lines but the names of cases, which stay whole."""
 
@@ -71,10 +74,29 @@ def _outcome(comparison: Comparison) -> str:
     verdicts = [case.verdict for case in comparison.cases]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in sorted(set(verdicts)))
     also = "none broke" if comparison.allow_missing else "none broke, none is missing"
-    failures = comparison.failures
-    gate = "FAILED by" if failures else "passed."
-    lines = [
-        f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.",
-        f"Gate (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
-    ]
-    return "\n".join([*lines, *(f"  - {case.case}" for case in failures)])
+    named = comparison.failures or comparison.undecided
+    gate = "FAILED by" if comparison.failures else "UNDECIDED by" if named else "passed."
+    return "\n".join(
+        [
+            f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.",
+            f"Gate (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
+            *(f"  - {case.case}{_at_most(case)}" for case in named),
+            *_left_open([case for case in comparison.cases if case.verdict == "undecided" and case not in named]),
+            *([MEASURE_AGAIN] if comparison.undecided else []),
+        ]
+    )
+
+
+def _at_most(compared: CaseComparison) -> str:
+    """How slow a case may be, by its interval; nothing where that is not known."""
+    return f": B/A {compared.ratio.estimate:.3f}, at most {compared.ratio.high:.3g}" if compared.ratio else ""
+
+
+def _left_open(cases: Sequence[CaseComparison]) -> Iterator[str]:
+    """How many undecided cases the gate says nothing of, and how large the largest of them may be."""
+    if not cases:
+        return
+    rated = [(case.ratio.high, case.case) for case in cases if case.ratio]
+    parts = [f"the largest may be B/A {high:.3g} ({case})" for high, case in sorted(rated)[-1:]]
+    parts += [f"{len(cases) - len(rated)} without any ratio"] if len(rated) < len(cases) else []
+    yield f"Left open by noise, {len(cases)} undecided: {'; '.join(parts)}."

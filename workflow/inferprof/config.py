@@ -13,7 +13,7 @@ from inferprof.allowed import Allowed, check
 from inferprof.case import CONTEXT, TOKENS, TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
 from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, ServingPolicy
 from inferprof.errors import UserError, for_each, unknown
-from inferprof.files import check_schema
+from inferprof.files import check_schema, yaml_value
 from inferprof.model.model_spec import ModelSpec, load
 from inferprof.queueing.served import trace_of
 
@@ -73,11 +73,9 @@ def _typed(value: Any) -> Any:
         return [_typed(item) for item in value]
     if not isinstance(value, str):
         return value
-    import yaml
-
     try:
-        read = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        read = yaml_value(value)
+    except ValueError:
         return value
     return read if isinstance(read, int | float) else value
 

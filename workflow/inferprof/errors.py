@@ -99,8 +99,10 @@ def failure_of(error: Exception) -> str:
     """
     if isinstance(error, SystemRefusal) or refused_by_system(error):
         raise error
+    if isinstance(error, UserError):
+        return str(error)
     logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
-    return str(error) if isinstance(error, UserError) else f"{reason_of(error)}; this is a defect of inferprof"
+    return f"{reason_of(error)}; this is a defect of inferprof"
 
 
 def refused_by_system(error: Exception) -> bool:

@@ -33,6 +33,7 @@ MOST_UNPACKED = 1 << 30
 """Bytes of a file of JSON or CSV that are read: as Python's objects they take ten times that much memory."""
 DEEPEST, MOST_VALUES, LARGEST = 50, 100_000, 2**63
 """What a config or a model's description may hold: aliases make millions of values of a few lines."""
+NOT_TEXT = "YAML reads yes, no, on, off, null, numbers and dates as values: write the key in quotes"
 
 
 @contextlib.contextmanager
@@ -169,6 +170,8 @@ def check_schema(content: Any, schema: str, where: str, part: str | None = None)
         allowed = f"; allowed: {', '.join(sorted(error.schema.get('properties', {})))}"
     elif isinstance(error.schema, dict) and "description" in error.schema:
         allowed = f" ({error.schema['description']})"
+    if error.instance is None:
+        allowed += "; null, as of a key with nothing behind it: give a value, or leave it out"
     raise UserError(f"{where}: {place}: {documents.one_line(error.message)}{allowed}")
 
 
@@ -196,7 +199,9 @@ def check_values(content: Any, where: str) -> None:
         if isinstance(value, int) and abs(value) > LARGEST:
             raise UserError(f"{where}: {place}: a number beyond {LARGEST}")
         if isinstance(value, Mapping):
-            stack += ((entry, (*path, str(key))) for key, entry in value.items())
+            if other := [key for key in value if not isinstance(key, str)]:
+                raise UserError(f"{where}: {place}: the key {other[0]!r} is no text; {NOT_TEXT}")
+            stack += ((entry, (*path, key)) for key, entry in value.items())
         elif isinstance(value, list | tuple):
             stack += ((entry, (*path, str(index))) for index, entry in enumerate(value))
 
@@ -217,12 +222,32 @@ def read_yaml(path: Path) -> Any:
     return content
 
 
+def yaml_value(text: str) -> Any:
+    """What YAML reads in a text, as in a file. Raises ValueError, in one line, where it is none."""
+    import yaml
+
+    try:
+        return yaml.load(text, _loader())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
 @functools.cache
 def _loader() -> Any:
-    """YAML's safe loader, which takes the last of two equal keys; this one refuses them."""
+    """YAML's safe loader, which takes the last of two equal keys, 010 for 8 and 1:30 for 90; this refuses them."""
     import yaml
 
     class Loader(yaml.SafeLoader):
+        def construct_number(self, node: yaml.ScalarNode) -> int | float:
+            text = node.value.lstrip("+-")
+            if ":" in text or (text[:1] == "0" and text[1:2].isdigit() and "." not in text):
+                other = "a number of base 60" if ":" in text else "octal"
+                problem = f"YAML reads {node.value} as {other}: write the decimal number, or quotes around text"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            integer = node.tag == "tag:yaml.org,2002:int"
+            number: int | float = self.construct_yaml_int(node) if integer else self.construct_yaml_float(node)
+            return number
+
         def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
             node = super().compose_mapping_node(anchor)
             keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -230,6 +255,8 @@ def _loader() -> Any:
                 raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} is given twice", node.start_mark)
             return node
 
+    for kind in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.construct_number)
     return Loader
 
 

@@ -12,15 +12,28 @@ from inferprof.case import Case, OptionValue
 
 def option(text: str) -> tuple[str, OptionValue]:
     """`name=value` with a YAML value."""
-    import yaml
+    from inferprof.files import yaml_value
 
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
     try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise argparse.ArgumentTypeError(f"{value!r} is no YAML value; quote it, or close its brackets") from None
+        return name, yaml_value(value)
+    except ValueError as error:
+        problem = f"{value!r} is no YAML value ({error}); quote it, or close its brackets"
+        raise argparse.ArgumentTypeError(problem) from None
+
+
+def name(text: str) -> str:
+    """A part of a path below the results folder: it leads nowhere else."""
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of letters, digits, _, - and dots inside")
+    return text
+
+
+def study(text: str) -> str:
+    """A study's folder: its name, or of one of several machines STUDY/MACHINE."""
+    return "/".join(map(name, text.split("/")))
 
 
 def baseline(text: str) -> str:

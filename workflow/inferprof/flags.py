@@ -182,7 +182,12 @@ def report(sub: argparse.ArgumentParser) -> None:
         "--plots", choices=(".svg", ".png"), default=".svg", help="the kind of the files in plots/ (default .svg)"
     )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
-    sub.add_argument("--so-far", metavar="NAME", help="while the study runs: what is measured, into REPORT.NAME.txt")
+    sub.add_argument(
+        "--so-far",
+        type=flag_values.name,
+        metavar="NAME",
+        help="while the study runs: what is measured, into REPORT.NAME.txt",
+    )
     sub.add_argument(
         "--processes",
         type=flag_values.whole(1),
@@ -231,6 +236,11 @@ def compare(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument(
         "--allow-missing", action="store_true", help="pass although B lacks cases that A measured (a smaller study)"
+    )
+    sub.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit code 3 for each undecided case that its interval allows to be slower beyond the threshold",
     )
 
 
@@ -304,7 +314,9 @@ def run(sub: argparse.ArgumentParser) -> None:
 
 def _study(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
-    sub.add_argument("--study", required=True, help="name of the study: RESULTS/reports/STUDY")
+    sub.add_argument(
+        "--study", required=True, type=flag_values.study, help="name of the study: RESULTS/reports/STUDY"
+    )
     sub.add_argument(
         "--baseline", type=flag_values.baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups go by"
     )

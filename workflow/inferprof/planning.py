@@ -41,8 +41,8 @@ def planned(
         _refuse_variant(variant, machine),
         _refuse_options(spec, backend, variant, machine),
         spec.exceeds(Shape.parse(case.shape)),
-        backend.refuses(case, machine),
-        backend.refuses_variant(variant, case, machine),
+        refusals.of(backend.name, backend.refuses, case, machine),
+        refusals.of(backend.name, backend.refuses_variant, variant, case, machine),
     )
     return Planned(case, "refused", reason) if reason else Planned(case, "run")
 
@@ -80,7 +80,7 @@ def _refuse_options(spec: ModelSpec, backend: Backend, variant: Variant, machine
     """What speaks against an option that the runtime is handed."""
     options = registry.runtime_options(backend.name)
     given = [options[name] for name in variant.options if name in options]
-    return refusals.first(*(option.refuses(spec, machine) for option in given))
+    return refusals.first(*(refusals.of(option.name, option.refuses, spec, machine) for option in given))
 
 
 def _refuse_backend(case: Case, spec: ModelSpec, backend: Backend, variant: Variant) -> str | None:

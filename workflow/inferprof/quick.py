@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inferprof import documents, registry, run_request, stats, workload
-from inferprof.backends import tensorrt_partition
+from inferprof.backends import refusals, tensorrt_partition
 from inferprof.case import REFERENCE, Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.machine import hardware, peaks
@@ -69,7 +69,7 @@ def _latencies(graph: Asked) -> Iterator[str]:
     for name in BACKENDS:
         backend = registry.backends()[name]
         case = Case(graph.spec.name, REFERENCE, name, "default", graph.shape.label)
-        reason = backend.refuses(case, machine)
+        reason = refusals.of(name, backend.refuses, case, machine)
         yield f"  {backend.title:20}{reason or _latency(graph, case, machine.slug)}"
 
 

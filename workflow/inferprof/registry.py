@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
 
+from inferprof import contract
 from inferprof.allowed import ANY, Allowed, Option, check
 from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
@@ -71,7 +72,11 @@ def _loaded(path: Path) -> ModuleType:
 def _inside(package: str, folders: Iterable[str]) -> Iterator[ModuleType]:
     """The modules in the folders of a package."""
     for module_info in pkgutil.iter_modules(folders):
-        yield importlib.import_module(f"{package}.{module_info.name}")
+        try:
+            yield importlib.import_module(f"{package}.{module_info.name}")
+        except Exception as error:
+            file = f"{package.replace('.', '/')}/{module_info.name}.py"
+            raise UserError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:
@@ -89,8 +94,12 @@ def _all(package: str, folders: tuple[str, ...], kind: type[Any], outside: str) 
     """`constants`, of a package in these folders and with what INFERPROF_PLUGINS is."""
     plugins: dict[str, Any] = {}
     for module in (*_inside(package, folders), *load_outside(outside)):
-        for value in vars(module).values():
-            if isinstance(value, kind) and plugins.setdefault(value.name, value) is not value:
+        for constant, value in vars(module).items():
+            if not isinstance(value, kind):
+                continue
+            if wrong := contract.broken(value):
+                raise UserError(f"{module.__file__}: {kind.__name__} {constant}: {wrong}")
+            if plugins.setdefault(value.name, value) is not value:
                 raise UserError(f"{module.__file__}: another {kind.__name__} is named {value.name!r} too; rename one")
     return dict(sorted(plugins.items()))
 

@@ -33,6 +33,8 @@ class RuntimeOption:
     """The backends where it does; None: all of them."""
     refuses: Callable[[ModelSpec, Machine], str | None] = lambda spec, machine: None
     """Why it says nothing of a model, or not on a machine."""
+    operators: frozenset[str] = frozenset()
+    """Of ONNX, of which a graph has one where the option can change anything; none: it can in any graph."""
 
     @property
     def option(self) -> Option:

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import io
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
+from inferprof.backends import refusals
 from inferprof.case import EXCLUDED, OF_DUELS, Case, OptionValue, Shape, Variant
 from inferprof.cluster import Request
 from inferprof.errors import UserError, for_each
@@ -198,7 +200,7 @@ class Study:
     def _refuses_profiler(self, name: str, case: Case) -> str | None:
         """Why a profiler does not watch a case: its own reason, or that nobody tells it where to look."""
         profiler = registry.profilers()[name]
-        if reason := self._excludes_profiler(name, case) or profiler.refuses(case, self.machine):
+        if reason := self._excludes_profiler(name, case) or refusals.of(name, profiler.refuses, case, self.machine):
             return reason
         chosen = [before for before in profiler.after if before in self.config["profilers"]]
         reasons = [self._refuses_profiler(before, case) for before in chosen]
@@ -307,6 +309,13 @@ def cases_csv(study: Study) -> str:
         case = [getattr(planned.case, key) for key in CASE_KEYS]
         writer.writerow([study.machine.slug, *case, planned.outcome, planned.reason])
     return text.getvalue()
+
+
+def fingerprint(study: Study) -> str:
+    """A digest of all that `inferprof cases` writes of a study: it follows from the config, but also from the models'
+    descriptions, the machine and what is installed."""
+    listed = json.dumps([cases_csv(study), study.refused_profilers()])
+    return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def priority(case: Case, round_: int, seed: int, first: Iterable[Case] = ()) -> int:

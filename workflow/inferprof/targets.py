@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import shlex
@@ -17,9 +18,9 @@ import yaml
 from inferprof import config as configs
 from inferprof import registry, sensitivity, trtexec
 from inferprof.best import space
-from inferprof.case import LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Shape
+from inferprof.case import EXCLUDED, LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
-from inferprof.model import data
+from inferprof.model import data, onnx_graph
 from inferprof.model.model_spec import load
 from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
@@ -149,6 +150,12 @@ def serving(study: Study, model: str | None = None) -> list[str]:
     ]
 
 
+def trace_files(policy: ServingPolicy) -> list[str]:
+    """The file of moments that a policy is sent, if it is sent one."""
+    kind, _, file = policy.arrivals.partition(":")
+    return [file] if kind == "trace" else []
+
+
 def serving_flags(policy: ServingPolicy) -> str:
     """A policy as flags of `inferprof serve`."""
     given = {name: value for name, value in msgspec.to_builtins(policy).items() if name not in SWITCHES}
@@ -199,6 +206,15 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
         *records(study, selection, model),
         *tables(study, selection, model),
         *serving(study, model),
+    ]
+
+
+def refused(study: Study, model: str) -> list[str]:
+    """What the machine refuses of a model's cases, with reasons and options: a diagnosis says it of them."""
+    return [
+        f"{planned.case}: {json.dumps(study.variants[planned.case.variant].options)}: {planned.reason}"
+        for planned in study.planned
+        if planned.case.model == model and planned.outcome == "refused" and not planned.reason.startswith(EXCLUDED)
     ]
 
 
@@ -320,10 +336,12 @@ def is_exported(path: Path) -> bool:
 
 @functools.cache  # asked for once per job
 def model_files(path: Path) -> list[Path]:
-    """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
+    """What a model is made of besides its description: ONNX files with the weights beside them, the user's Python,
+    what it is fed from."""
     spec = load(path)
-    paths = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
+    graphs = [file for file in (spec.onnx_path, *spec.ready_made.values()) if file]
+    paths = [*graphs, *itertools.chain.from_iterable(map(onnx_graph.weight_files, graphs)), *data.files(spec)]
     functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
     paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
     # A module may also be an installed package, and then there is no file beside the description.
-    return list(dict.fromkeys(file for file in paths if file and file != path and file.exists()))
+    return list(dict.fromkeys(file for file in paths if file != path and file.exists()))

@@ -291,10 +291,10 @@ def select(args: argparse.Namespace) -> None:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Compare two studies case by case. Exit code 1 where a case of B is slower, failed or missing."""
+    """Compare two studies case by case. Exit code 1: a case of B is slower, failed or missing; 3: one probably is."""
     from inferprof import compare, compare_text
 
-    comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing)
+    comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing, strict=args.strict)
     say(compare_text.render(comparison))
     return compare.exit_code(comparison)
 

@@ -7,6 +7,7 @@ Each step reads the records that the last one asked for, and asks for the next o
 checkpoint best_step:
     input:
         best_inputs,
+        spec=model_spec,
     output:
         "results/{machine}/best/{model}/step{step}.json",
     log:

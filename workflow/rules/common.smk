@@ -171,6 +171,16 @@ def diagnosis_inputs(wildcards):
     return targets.diagnosis_inputs(study, wildcards.model, selection_of(study))
 
 
+def cases_of_machine(wildcards):
+    """The list of the study's cases, whose refused ones a diagnosis names: by `refused_cases` it is known which."""
+    return ancient(f"results/reports/{BY_MACHINE[wildcards.machine].folder}/cases.csv")
+
+
+def refused_cases(wildcards):
+    """What the study refused of a model, with reasons and options."""
+    return targets.refused(BY_MACHINE[wildcards.machine], wildcards.model)
+
+
 def trail_of(machine, model, step):
     """What a step of the search for a model's best case found, once it is done."""
     return documents.read(
@@ -196,6 +206,11 @@ def best_end(wildcards):
     while trail_of(wildcards.machine, wildcards.model, step).ended is None:
         step += 1
     return f"results/{wildcards.machine}/best/{wildcards.model}/step{step}.json"
+
+
+def fingerprint(wildcards):
+    """What the cases of a study are, as a digest."""
+    return studies.fingerprint(BY_FOLDER[wildcards.folder])
 
 
 def slug(wildcards):
@@ -309,6 +324,11 @@ def served_artifacts(wildcards):
 def served_shapes(wildcards):
     """Their shapes."""
     return " ".join(case.shape for case in served(wildcards))
+
+
+def trace_file(wildcards):
+    """The moments at which requests come, where the policy has them in a file."""
+    return targets.trace_files(targets.policies(STUDY)[wildcards.policy])
 
 
 def policy_flags(wildcards):

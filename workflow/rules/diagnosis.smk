@@ -5,11 +5,13 @@
 rule diagnose:
     input:
         diagnosis_inputs,
+        cases=cases_of_machine,
     output:
         directory("results/{machine}/diagnosis/{model}"),
     log:
         "results/log/{machine}/diagnosis/{model}.log",
     params:
+        refused=refused_cases,
         thresholds=targets.flags(STUDY.config["thresholds"]),
     message:
         "Diagnose the cases of {wildcards.model}"

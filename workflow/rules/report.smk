@@ -15,6 +15,8 @@ rule cases:
     params:
         config=json.dumps(STUDY.config),
         machine=slug,
+        # They follow from more than the config: sizes of the models, what is installed.
+        listed=fingerprint,
     message:
         "List the cases of the study"
     shell:
@@ -26,6 +28,7 @@ checkpoint select:
     input:
         selection_inputs,
         cases=rules.cases.output.cases,
+        config=rules.cases.output.config,
     output:
         selection="results/reports/{folder}/selection.csv",
     log:
@@ -68,8 +71,7 @@ rule report_so_far:
 rule write_report:
     input:
         report_inputs,
-        cases=rules.cases.output.cases,
-        profilers=rules.cases.output.profilers,
+        listed=rules.cases.output,
     output:
         text="results/reports/{folder}/REPORT.txt",
         html=shown("results/reports/{folder}/REPORT.html", "{folder}"),

@@ -6,6 +6,7 @@ rule serve:
         artifacts=served_artifacts,
         spec=model_spec,
         files=model_files,
+        trace=trace_file,
     output:
         "results/{machine}/serving/{policy}/{model}/{precision}/{backend}/{variant}/{shape}.json",
     log:

@@ -20,9 +20,10 @@ from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Gpu, Machine
-from inferprof.model import model_spec
+from inferprof.model import data, export, model_spec
 from inferprof.plugins import OpenRequest, Quantizer
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 BF16 = Case("m", "bf16", "torch_eager", "q", "b1")
 FACTORY = "import torch\n\ndef make():\n    return torch.nn.Linear(64, 32, bias=False)\n"
 YAML = "source: python\npython: linear_model:make\ninputs: [{name: x, dtype: float32, dims: [b, 64]}]\n"
@@ -155,3 +156,38 @@ def test_torchao_halves_the_weights_and_keeps_the_result(
         assert 64 * 32 < quantized.memory()["weights"] < 1.1 * 64 * 32
     noise = 10 * np.log10((expected**2).sum() / ((got - expected) ** 2).sum())
     assert noise > decibels
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torchao's own
+@pytest.mark.parametrize("name", [None, "float8_weight_only", "float8_dynamic", "int8_weight_only"])
+def test_no_tensor_is_made_on_another_device_than_the_model_so_that_a_cuda_graph_can_hold_it(
+    opened: Callable[..., OpenRequest], name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    away: list[str] = []
+
+    class Watched(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            tensors = [item for item in tree_leaves((args, kwargs, result)) if isinstance(item, torch.Tensor)]
+            away.extend(str(function) for item in tensors if item.device.type != "meta")
+            return result
+
+    spec = model_spec.load(REPOSITORY / "models/bert_tiny.yaml") if name is None else opened().spec
+    module = backend._cast(export.torch_module(spec, attention="sdpa"), "bf16").to("meta")
+    if name:
+        pytest.importorskip("torchao", reason="torchao is not installed: requirements/puzzles.txt")
+        from torchao.quantization import quant_api
+
+        monkeypatch.setattr(quant_api, "is_sm_at_least_89", lambda: True)
+        monkeypatch.setattr(quant_api, "_check_hardware_support", lambda granularity: None)
+        torch_quantize.quantize(module, registry.quantizers()[name])
+    feeds = data.feeds(spec, Shape.parse("b2_s16" if name is None else "b2"), 1, 0)[0]
+    inputs = [torch.from_numpy(array).to("meta") for array in feeds.values()]
+    with torch.inference_mode(), Watched():
+        assert module(*inputs).device.type == "meta"
+    assert away == []

@@ -117,11 +117,11 @@ def test_the_program_of_each_runtime_has_the_winners_settings(
 @pytest.mark.parametrize(
     ("best", "options", "flags"),
     [
-        ("fp16/ort_cpu/v", {"threads": 2, "arena": False}, "-e cpu -o 99 -x 2 -A -I fp16.onnx"),
+        ("fp16/ort_cpu/v", {"threads": 2, "arena": False}, "-e cpu -o 99 -x 2 -A -f b:1 -I fp16.onnx"),
         (
             "fp16/ort_cuda/v",
             {"conv_search": "heuristic"},
-            '-e cuda -o 99 -i "use_tf32|0 enable_cuda_graph|0 cudnn_conv_algo_search|HEURISTIC" -I fp16.onnx',
+            '-e cuda -o 99 -i "use_tf32|0 enable_cuda_graph|0 cudnn_conv_algo_search|HEURISTIC" -f b:1 -I fp16.onnx',
         ),
     ],
 )

@@ -61,6 +61,14 @@ def test_a_check_that_misses_something_on_the_way_says_what() -> None:
     ("given", "reason"),
     [
         (lambda: 1 / 0, "ZeroDivisionError: division by zero; this is a defect of inferprof"),
+        (
+            lambda: Clear("", {"share": float("inf")}),
+            "ValueError: the check asked gave a number that is not finite; this is a defect of inferprof",
+        ),
+        (
+            lambda: Clear("", {"share": 1e200}),
+            "ValidationError: Expected `float` <= 1e+24 - at `$.evidence[...]`; this is a defect of inferprof",
+        ),
         (lambda: [], "TypeError: the check asked gave neither findings nor Clear; this is a defect of inferprof"),
         (
             lambda: ["text"],
@@ -75,6 +83,22 @@ def test_a_check_that_fails_is_not_assessed(
     failing = dataclasses.replace(check(Clear("")), run=lambda frames: given())
     answer = run.answer(failing, NOTHING)
     assert (answer.verdict, answer.reason, answer.findings) == ("not assessed", reason, ())
+    caplog.clear()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Clear("", {"times": "many"}),  # type: ignore[dict-item]
+        [Finding("", "boredom", None, "", {}, "", None, "", "high")],  # type: ignore[arg-type]
+        [Finding("", "launch", "half", "", {}, "", None, "", "high")],  # type: ignore[arg-type]
+    ],
+)
+def test_a_check_that_gives_what_no_document_holds_is_not_assessed_alone(
+    caplog: pytest.LogCaptureFixture, given: Any
+) -> None:
+    answer = run.answer(check(given), NOTHING)
+    assert answer.verdict == "not assessed" and "ValidationError" in answer.reason
     caplog.clear()
 
 

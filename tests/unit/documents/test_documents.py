@@ -143,6 +143,13 @@ def test_samples_are_finite_times_above_0(samples: str) -> None:
         decode(json.dumps(ok("SAMPLES")).replace('"SAMPLES"', samples))
 
 
+def test_what_a_driver_says_0_of_it_does_not_tell() -> None:
+    gpu = {"name": "vGPU", "clock_sm_max_mhz": 0, "sm_count": 0, "memory_mib": 24_576}
+    read = decode({"status": "ok", "gpus": [gpu]}, "environment").gpus[0]
+    assert (read.clock_sm_max_mhz.reason, read.sm_count.reason) == ("the driver says 0",) * 2
+    assert read.memory_mib == 24_576
+
+
 @pytest.mark.parametrize(("ns", "taken"), [(1, False), (99, False), (100, True), (1e9, True), (1e19, False)])
 def test_no_inference_takes_less_than_reading_the_clock_does(ns: float, taken: bool) -> None:
     if taken:
@@ -165,12 +172,20 @@ def test_no_inference_takes_less_than_reading_the_clock_does(ns: float, taken: b
         {"round": -1},
         {"status": "maybe"},
         {"inputs": {"x": {"shape": [-1], "dtype": "float32"}}},
+        {"inputs": {"x": {"shape": [1], "dtype": "half"}}},
+        {"outputs": {"x": {"shape": [1], "dtype": "float32; rm"}}},
+        {"telemetry": {"summary": {"power_w": {"median": 1e300}}}},
+        {"telemetry": {"interval_s": 1e-300}},
+        {"telemetry": {"samples": {"t_ns": [1, 2], "sm_mhz": [1]}}},
+        {"telemetry": {"samples": {"t_ns": [1, None], "sm_mhz": [1, 2]}}},
+        {"telemetry": {"samples": {"sm_mhz": [1, 2]}}},
+        {"telemetry": {"samples": {"t_ns": ["a"]}}},
     ],
     ids=lambda more: json.dumps(more)[:40],
 )
 def test_numbers_are_in_their_ranges(more: dict[str, Any]) -> None:
     decode(ok([1e6]))
-    with pytest.raises(ValueError, match=r": Expected|: Invalid"):
+    with pytest.raises(ValueError, match=r": Expected|: Invalid|samples"):
         decode(ok([1e6]) | more)
 
 
@@ -225,6 +240,38 @@ def test_what_else_is_about_a_case_is_of_the_case_of_its_path(
         else:
             with pytest.raises(UserError, match="of the case"):
                 documents.read(path, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "other", "content"),
+    [
+        ("cost", "onnx/m/fp16.b8.cost.json", "onnx/m/fp16.b1.cost.json", {"shape": "b8_s128"}),
+        ("audit", "onnx/m/fp16.audit.json", "onnx/m/int8.audit.json", {"precision": "fp16"}),
+        ("accuracy", "onnx/m/fp16.accuracy.json", "onnx/m/int8.accuracy.json", {"precision": "fp16"}),
+        ("environment", "box/environment.json", "other/environment.json", {"machine": "box"}),
+        ("trail", "box/best/vit.json", "box/best/bert.json", {"model": "vit"}),
+    ],
+)
+def test_what_is_about_a_graph_a_machine_or_a_search_is_of_the_one_of_its_path(
+    tmp_path: Path, kind: documents.Kind, place: str, other: str, content: dict[str, Any]
+) -> None:
+    for name in (place, other):
+        write_document(tmp_path / name, kind, {"status": "failed", "reason": "x", **content})
+    assert documents.read(tmp_path / place, kind, tmp_path).reason == "x"
+    with pytest.raises(UserError, match="it is of the"):
+        documents.read(tmp_path / other, kind, tmp_path)
+
+
+def test_a_case_under_load_is_of_the_policy_of_its_path(tmp_path: Path) -> None:
+    content = serving_records.content_of("steady", "/".join(CASE), "m")
+    for policy, fits in (("steady", True), ("bursts", False)):
+        path = tmp_path / f"m/serving/{policy}/{'/'.join(CASE)}.json"
+        write_document(path, "serving", content)
+        if fits:
+            assert documents.read(path, "serving").policy.name == policy
+        else:
+            with pytest.raises(UserError, match="of the policy steady, not of bursts"):
+                documents.read(path, "serving")
 
 
 def test_the_name_of_the_folder_given_says_nothing_of_the_machine(tmp_path: Path) -> None:

@@ -226,6 +226,18 @@ def test_settings_of_two_logs_come_before_the_verdict(tmp_path: Path) -> None:
     )
     assert difference.change == pytest.approx(5e6)
     assert states(said(difference, "verdict"), "B", "slower", "5 ms")
+    assert "one model" not in said(difference, "verdict")  # --onnx=m.onnx in both
+
+
+def test_logs_of_two_files_do_not_tell_that_both_are_of_one_model(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(log("8601", "", "Enabled", 200, 4.9))
+    (tmp_path / "b.log").write_text(log("8601", "", "Enabled", 100, 8.0).replace("m.onnx", "another.onnx"))
+    assert "one model" in said(compare(tmp_path / "a.log", tmp_path / "b.log"), "verdict")
+
+
+def test_a_capture_against_itself_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(log("8601", "", "Enabled", 200, 4.9))
+    assert "twice" in said(compare(tmp_path / "a.log", tmp_path / "a.log"), "verdict")
 
 
 def test_logs_of_two_batches_are_refused(tmp_path: Path) -> None:

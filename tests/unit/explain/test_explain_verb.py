@@ -34,10 +34,10 @@ def kernels(case: Foreign) -> list[tuple[str, float]]:
     return list(zip(rows["name"], rows["value"], strict=True))
 
 
-def zipped(content: bytes) -> bytes:
+def zipped(content: bytes, name: str = "../../kernels.csv") -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("../../kernels.csv", content)
+        archive.writestr(name, content)
     return out.getvalue()
 
 
@@ -75,6 +75,8 @@ def test_a_packed_export_is_answered(repository: Path) -> None:
         (gzip.compress(b"NVIDIA Tegra Profiler Report 1.\n", mtime=0), "nsys export"),
         (b"", "is empty"),
         (b"kernel,ms\n", "not a capture"),
+        (b'{"schema": 1, "case": {}}', "inferprof report"),
+        (zipped(b"{}", "bundle.json"), "inferprof unbundle"),
     ],
 )
 def test_what_cannot_be_read_is_named_in_one_line(

@@ -191,6 +191,14 @@ def test_blocks_of_tensorrt_are_seen_through_their_own_operators_and_casts(tmp_p
     assert facts(found["advice"][-1], "trt") == ["TensorRT", "only", "trt", "TRT_FP4DynamicQuantize"]
 
 
+def test_an_operator_that_onnx_lacks_is_named_and_said_to_count_as_nothing(tmp_path: Path) -> None:
+    nodes = [onnx.helper.make_node("EfficientNMS_TRT", ["x"], ["y"])]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", 1, 1, 8)], [value("y", 1, 1, 8)], [])
+    found = audit.audit(path, None, None)
+    assert found["foreign_domains"] == {"": ["EfficientNMS_TRT"]}
+    assert found["uncounted_domains"] == [""] and mentions(found["advice"][-1], "EfficientNMS_TRT", "nothing")
+
+
 def test_attention_over_197_tokens_would_be_padded_to_208(tmp_path: Path) -> None:
     nodes = [
         node("Transpose", ["k"], ["kt"], "turn", perm=[0, 2, 1]),

@@ -57,6 +57,8 @@ def external(folder: Path, **told: str) -> Path:
         ({"location": "w.bin", "offset": "abc"}, "offset abc"),
         ({"location": "w.bin", "length": "-1"}, "length -1"),
         ({"location": "w.bin", "offset": "64", "length": "128"}, "128 bytes, not the 192"),
+        ({"location": "w.bin", "length": "17"}, "17 bytes, not the 128"),
+        ({"location": "w.bin", "offset": "64"}, "64 bytes, not the 128"),
         ({"location": "other.bin"}, "is missing"),
         ({"location": "."}, "is missing"),
         ({"location": "../w.bin"}, "outside"),
@@ -82,6 +84,41 @@ def test_weights_that_are_cut_short_are_refused(content: bytes, tmp_path: Path) 
         weight.raw_data = content
     model.graph.initializer.append(weight)
     assert "weights of w" in refused(saved(tmp_path, model))
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"data_type": 99, "dims": [2], "raw_data": b"12345678"}, "type number 99"),
+        ({"data_type": 0, "dims": [2], "raw_data": b"12345678"}, "type number 0"),
+        ({"data_type": 1, "dims": [-2], "raw_data": b"12345678"}, "[-2]"),
+        ({"data_type": 1, "dims": [3], "float_data": [1.0]}, "hold 1 values, not 3"),
+        ({"data_type": 7, "dims": [2], "int64_data": [1, 2, 3]}, "hold 3 values, not 2"),
+        ({"data_type": 10, "dims": [2], "raw_data": b"123"}, "hold 3 bytes, not 4"),
+        ({"data_type": 18, "dims": [2], "raw_data": b"12345678"}, "hold 8 bytes, not 2"),
+    ],
+)
+def test_a_weight_that_no_tensor_can_be_is_refused(told: dict[str, Any], said: str, tmp_path: Path) -> None:
+    model = parsed("g (float[b,2] x) => (float[b,2] y) { y = Relu(x) }")
+    model.graph.initializer.append(onnx.TensorProto(name="w", **told))
+    assert said in refused(saved(tmp_path, model))
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        ("g (float[b,2] x) => (float[b,2] y) { y = Add(x, nosuch) }", "reads 'nosuch'"),
+        ("g (float[b,2] x) => (float[b,2] z) { y = Relu(x) }", "'z' is made by nothing"),
+        (
+            "g (float[b,2] x, bool c) => (float[b,2] y) { y = If (c) <"
+            "then_branch = t () => (float[b,2] u) { u = Add(x, gone) },"
+            "else_branch = e () => (float[b,2] v) { v = Relu(x) }> }",
+            "reads 'gone'",
+        ),
+    ],
+)
+def test_what_nothing_makes_is_refused_by_its_name(graph: str, said: str, tmp_path: Path) -> None:
+    assert said in refused(saved(tmp_path, parsed(graph)))
 
 
 def test_nodes_in_any_order_are_put_behind_what_they_read(tmp_path: Path) -> None:
@@ -237,6 +274,14 @@ def test_a_function_that_calls_itself_is_refused_by_its_name(tmp_path: Path) -> 
         model.functions.append(onnx.helper.make_function("a.b", name, ["X"], ["Y"], [node], [*model.opset_import]))
     said = refused(saved(tmp_path, model))
     assert "a.b:First" in said or "a.b:Second" in said
+
+
+def test_sizes_of_other_inputs_are_refused_where_those_of_the_graph_are_open() -> None:
+    (open_input,) = onnx_graph.inputs(parsed("g (float[n,2] x) => (float[n,2] y) { y = Relu(x) }"))
+    (fixed,) = onnx_graph.inputs(parsed("g (float[4,2] x) => (float[4,2] y) { y = Relu(x) }"))
+    with pytest.raises(UserError, match="input x is none of the description's: pixels"):
+        onnx_graph.given(open_input, {"pixels": (8, 2)})
+    assert onnx_graph.given(open_input, {}) == onnx_graph.given(fixed, {"pixels": (8, 2)}) == ()
 
 
 def test_a_folder_is_no_missing_file(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.unit.serving_records import document_of
 
 from inferprof import registry
 from inferprof.case import STAGES
+from inferprof.errors import UserError
 from inferprof.plots import (
     batch,
     distribution,
@@ -287,6 +288,15 @@ def test_shapes_whose_names_would_lie_on_each_other_share_one_and_lines_go_by_in
 def test_without_roofs_there_is_no_diagram():
     frame = measurements().assign(peak_flops=np.nan, bandwidth=np.nan)
     assert render.lacks(roofline.DIAGRAM, frame) == "peak_flops was not measured"
+
+
+def test_graphs_without_flops_have_no_place_on_the_roofline() -> None:
+    frame = measurements(batches=(1, 4))
+    with pytest.raises(UserError, match="no graph has FLOPs"):
+        roofline.DIAGRAM.draw(frame.assign(flops=0.0, intensity=0.0))
+    some = frame.assign(intensity=frame["intensity"].where(frame["batch"] == 4, 0.0))
+    (ax,) = roofline.DIAGRAM.draw(some).axes
+    assert min(min(np.asarray(line.get_xdata()).tolist()) for line in ax.lines) > 0
 
 
 def extents(patch: Any) -> tuple[float, float, float, float]:

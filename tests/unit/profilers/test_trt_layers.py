@@ -216,6 +216,8 @@ def test_other_json_is_refused(content: object, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
+        {"Layers": [{"Name": "a", "Inputs": [{"Name": "x", "Dimensions": [1, {"a": 1}]}]}]},
+        {"Layers": [{"Name": "a", "Inputs": [{"Name": "x", "Dimensions": "1x2"}]}]},
         {"Layers": [{"LayerType": "gemm"}]},
         {"Layers": [{"Name": "a", "Inputs": [{"Name": "x"}]}]},
         {"Layers": [1]},

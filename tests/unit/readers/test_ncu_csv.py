@@ -236,6 +236,11 @@ def test_a_value_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     assert launch.raw == {}
 
 
+def test_a_counter_below_0_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"gpu__time_duration\.sum is -5"):
+        details(tmp_path, (TIME, "Duration", "us", "-5"))
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.unit.facts import naming
+from tests.unit.facts import mentions, naming
 
 from inferprof.errors import UserError
 from inferprof.readers import nsys_stats
+from inferprof.readers.kinds import nsys_text as kinds
 
 HEADINGS = (
     *("Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)", "StdDev (ns)"),
@@ -93,6 +94,10 @@ def test_what_an_excerpt_leaves_out_is_said(tmp_path: Path) -> None:
     frame = read(tmp_path, drawn(ROWS[1:]))
     (lacking,) = frame.loc[frame["metric"] == "untold_share", "value"]
     assert lacking == pytest.approx(0.925, abs=0.01)
+    told = [lack.what for lack in kinds.read(tmp_path / "stats.txt").lacks]
+    assert mentions(told[0], "92 %", "cuda_gpu_kern_sum") and len(told) == 2
+    read(tmp_path, drawn())
+    assert len(kinds.read(tmp_path / "stats.txt").lacks) == 1
 
 
 EXPECTED = {

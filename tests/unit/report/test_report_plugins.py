@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,52 +14,13 @@ from tests.unit.report.conftest import CASE_KEYS, Results, evidence_of
 from inferprof import registry, report
 from inferprof.case import Case
 from inferprof.diagnosis import run
+from inferprof.plots import render
 from inferprof.report import compose, figures, txt
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Column, Report, Table, Text, words
 from inferprof.report.section import Section, sections
 from inferprof.report.sections import use
 
-SECTION = """
-from inferprof.report.section import Section, sections
-from inferprof.report.model import Column, Table, number, words
-from inferprof.tables.records import rows_of
-
-
-def build(evidence):
-    columns = (Column("model", "model"), Column("made_up_ms", "made up", "number"))
-    rows = tuple((words(row["model"]), number(4.25, "4.25")) for row in rows_of(evidence.measured))
-    return (Table("made_up", "A table", columns, rows),)
-
-
-MADE_UP = Section(name="made_up", title="A made-up section", place=5, build=build, needs=("measured",))
-"""
-CHECK = """
-from inferprof.findings import Clear
-from inferprof.plugins import Check
-
-
-def run(frames):
-    return Clear("it is made up", {"answer": 42.0})
-
-
-MADE_UP = Check(name="made_up", title="Made up", level="host", scope="case", needs=("record",), run=run)
-"""
-PLOT = """
-from matplotlib.figure import Figure
-
-from inferprof.plugins import Plot
-
-
-def draw(frame):
-    figure = Figure()
-    figure.add_subplot().bar(frame["shape"], frame["end_to_end_ms"])
-    return figure
-
-
-MADE_UP = Plot(name="made_up", title="A made-up plot", caption="Of nothing.", needs={"end_to_end_ms": 1}, draw=draw,
-               place=5, section="Latency")
-"""
 FAILING = """
 from inferprof.findings import Frames
 from inferprof.plugins import Check, Plot
@@ -78,6 +40,18 @@ DEFECT = "ValueError: it broke in its second line; this is a defect of inferprof
 
 
 @pytest.fixture
+def example(add: Callable[[str], None], repository: Path) -> Callable[[str], None]:
+    """Loads the example of docs/architecture.md that has a constant of a kind."""
+    blocks = re.findall(r"```python\n(.*?)```", (repository / "docs/architecture.md").read_text(), re.DOTALL)
+
+    def use(kind: str) -> None:
+        (block,) = (block for block in blocks if f" = {kind}(" in block)
+        add(block)
+
+    return use
+
+
+@pytest.fixture
 def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Loads a module as INFERPROF_PLUGINS does."""
 
@@ -89,23 +63,23 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     return use
 
 
-def test_a_module_adds_a_section_with_its_table_and_csv(add: Callable[[str], None], cpu_study: Results) -> None:
-    add(SECTION)
+def test_a_module_adds_a_section_with_its_table_and_csv(example: Callable[[str], None], cpu_study: Results) -> None:
+    example("Section")
     folder = report.write(cpu_study.root, cpu_study.study, cpu_study.machine).parent
     lines = (folder / "REPORT.txt").read_text().splitlines()
-    assert lines.index("A made-up section") < lines.index("Answer")
-    with (folder / "csv/made_up.csv").open() as file:
+    assert lines.index("Calls") < lines.index("Answer")
+    with (folder / "csv/calls.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["model"] for row in rows] == list(evidence_of(cpu_study).measured["model"])
-    assert {row["made_up_ms"] for row in rows} == {"4.25"}
-    assert "A made-up section" in (folder / "REPORT.html").read_text()
+    assert all(float(row["call_ms"]) > 0 for row in rows)
+    assert "Calls" in (folder / "REPORT.html").read_text()
 
 
-def test_a_section_is_left_out_where_what_it_needs_is_empty(add: Callable[[str], None], results: Results) -> None:
-    add(SECTION)
+def test_a_section_is_left_out_where_what_it_needs_is_empty(example: Callable[[str], None], results: Results) -> None:
+    example("Section")
     results.refused("vit/fp32/ort_cuda/default/b1", "no GPU")
     results.plan()
-    assert "A made-up section" not in titles(compose.compose(evidence_of(results)))
+    assert "Calls" not in titles(compose.compose(evidence_of(results)))
 
 
 def test_a_column_of_a_table_is_declared_in_the_module_of_its_section(
@@ -120,32 +94,32 @@ def test_a_column_of_a_table_is_declared_in_the_module_of_its_section(
 
 
 def test_a_module_adds_a_check_to_each_diagnosis_and_to_the_report(
-    add: Callable[[str], None], cpu_study: Results, repository: Path
+    example: Callable[[str], None], cpu_study: Results, repository: Path
 ) -> None:
-    add(CHECK)
+    example("Check")
     measured = Case.from_path("vit_base/fp16/ort_cuda/default/b114.json")
     document = run.diagnose(repository / "tests/data/records", "h100-80gb-hbm3-sm90-93fb0a94", measured, {})
     case = "vit_tiny/fp32/ort_cpu/default/b1"
     named = {"machine": cpu_study.machine, "case": dict(zip(CASE_KEYS, case.split("/"), strict=True))}
     cpu_study.write(f"{cpu_study.machine}/diagnosis/{case}.json", {**document, **named})
-    (answer,) = (one for one in document["answers"] if one["check"] == "made_up")
-    assert (answer["verdict"], answer["evidence"]) == ("clear", {"answer": 42.0})
+    (answer,) = (one for one in document["answers"] if one["check"] == "long_tail")
+    assert answer["verdict"] == "clear" and 1 <= answer["evidence"]["times"] < 2, answer
     answers = table(compose.compose(evidence_of(cpu_study)), "check_answers")
-    assert "made_up" in {cell.text for row in answers.rows for cell in row}
+    assert "long_tail" in {cell.text for row in answers.rows for cell in row}
 
 
-def test_a_module_adds_a_plot_of_each_model(add: Callable[[str], None], cpu_study: Results, tmp_path: Path) -> None:
-    add(PLOT)
+def test_a_module_adds_a_plot_of_each_model(
+    example: Callable[[str], None], cpu_study: Results, tmp_path: Path
+) -> None:
+    example("Plot")
     (tmp_path / "plots").mkdir()
     plots = figures.draw(evidence_of(cpu_study), tmp_path / "plots")
     made = compose.with_plots(compose.compose(evidence_of(cpu_study)), plots())
     latency = next(section for section in made.sections if section.title == "Latency")
-    assert [block.title for block in latency.blocks[:1] if not isinstance(block, Text)] == [
-        "A made-up plot: vit_tiny"
-    ]
-    assert {path.name for path in (tmp_path / "plots").glob("made_up-*")} == {
-        "made_up-minilm.svg",
-        "made_up-vit_tiny.svg",
+    assert [block.title for block in latency.blocks[:1] if not isinstance(block, Text)] == ["Bars: vit_tiny"]
+    assert {path.name for path in (tmp_path / "plots").glob("bars-*")} == {
+        "bars-minilm.svg",
+        "bars-vit_tiny.svg",
     }
 
 
@@ -167,6 +141,50 @@ def test_what_fails_is_said_and_takes_nothing_else(
     assert set(titles(compose.compose(evidence_of(cpu_study)))) == whole | {"A failing section"}
     assert not list((folder / "plots").glob("failing-*"))
     assert mentions(caplog.text, "it broke\nin its")
+    caplog.clear()
+
+
+SERIES = """
+from matplotlib.figure import Figure
+from inferprof.plugins import Plot
+
+PLOT = Plot(name="series", title="A plot of series", caption="", needs={needs}, draw=lambda frame: Figure(), place=5,
+            section="Latency")
+"""
+
+
+@pytest.mark.parametrize(
+    ("needs", "drawn"),
+    [
+        ({"end_to_end_samples": 2}, {"vit_tiny", "minilm"}),
+        ({"end_to_end_samples": 99}, set()),
+        ({"telemetry": 2}, set()),
+    ],
+)
+def test_a_plot_may_need_several_cases_with_a_series(
+    add: Callable[[str], None], cpu_study: Results, tmp_path: Path, needs: dict[str, int], drawn: set[str]
+) -> None:
+    add(SERIES.replace("{needs}", repr(needs)))
+    (tmp_path / "plots").mkdir()
+    figures.draw(evidence_of(cpu_study), tmp_path / "plots")()
+    assert {path.stem.removeprefix("series-") for path in (tmp_path / "plots").glob("series-*")} == drawn
+
+
+def test_a_plot_whose_needs_cannot_be_looked_at_takes_nothing_else(
+    add: Callable[[str], None],
+    cpu_study: Results,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    add(FAILING)
+    lacks = render.lacks
+    monkeypatch.setattr(render, "lacks", lambda plot, frame: 1 / 0 if plot.name == "failing" else lacks(plot, frame))
+    (tmp_path / "plots").mkdir()
+    blocks = figures.draw(evidence_of(cpu_study), tmp_path / "plots")().blocks
+    said = [block.text for block in blocks if isinstance(block, Text) and block.mark == "fail"]
+    assert len(said) == 2 and all("ZeroDivisionError" in text for text in said)
+    assert len(blocks) > 10
     caplog.clear()
 
 

@@ -291,3 +291,28 @@ def test_a_graph_of_which_nothing_can_lose_accuracy_is_refused(
         onnx.save(model, asked.onnx)
     with pytest.raises((UserError, CaseFailed), match="half precision" if kind == "of halves" else "no"):
         sensitivity.analyse(asked, precision, 4)
+
+
+def test_a_unit_left_out_takes_its_own_errors_away_and_leaves_those_of_the_others(tmp_path: Path) -> None:
+    asked = request(Residual(6).model(), tmp_path)
+    prepared = sensitivity.prepare(asked, TOY_INT8)
+    feeds = sensitivity.single_samples(asked.spec, 24, 1)
+    switched = measure.Switched(prepared.model, prepared.units, feeds)
+    every = frozenset(range(len(prepared.units)))
+    held = np.array([switched.left_out(index, sorted(every))[1] for index in range(len(feeds))])
+    live = np.array(
+        [[switched.loss(index, every - {number}) for number in sorted(every)] for index in range(len(feeds))]
+    )
+    joint = np.array([switched.left_out(index, ())[0] for index in range(len(feeds))])
+    np.testing.assert_allclose(joint, switched.losses(every), rtol=1e-5)
+    last = [(joint[:, None] - rest).std(axis=0) for rest in (held, live)]
+    assert last[0][0] < last[1][0]  # the first unit, behind which live errors are drawn anew
+    np.testing.assert_allclose(held[:, -1], live[:, -1], rtol=1e-3)  # behind the last one there are none
+
+
+@pytest.mark.parametrize(("noise", "follows"), [(1e-4, "without"), (10.0, "alone")])
+def test_what_goes_is_drawn_towards_the_loss_alone_as_far_as_it_is_noise(noise: float, follows: str) -> None:
+    alone, without = np.array([0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3])
+    losses = measure.Losses(alone, without, np.ones(4), 4, 3, left_out_ci=np.full(3, noise))
+    expected = {"alone": alone, "without": without}[follows]
+    np.testing.assert_allclose(losses.left_out, expected, atol=1e-3)

@@ -26,6 +26,9 @@ _KEYS: Final = (
 _THREADS: Final = f"{_DOCS}/performance/tune-performance/threading.html"
 _CUDA: Final = f"{_DOCS}/execution-providers/CUDA-ExecutionProvider.html"
 
+CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "ConvInteger", "QLinearConv"})
+GELU: Final = frozenset({"Gelu", "Erf"})
+"""Exporters write Gelu as Erf and some arithmetic, which ONNX Runtime fuses."""
 GRAPH_OPTIMIZATION: Final = RuntimeOption(
     name="graph_optimization",
     meaning="how far ONNX Runtime rewrites the graph: `all` (default), `extended`, `basic`, `disabled`",
@@ -104,6 +107,7 @@ GELU_APPROXIMATION: Final = RuntimeOption(
     values=OFF,
     source=_KEYS,
     tries=(True,),
+    operators=GELU,
 )
 CONV_SEARCH: Final = RuntimeOption(
     name="conv_search",
@@ -113,6 +117,7 @@ CONV_SEARCH: Final = RuntimeOption(
     values={"exhaustive": "EXHAUSTIVE", "heuristic": "HEURISTIC", "default": "DEFAULT"},
     source=_CUDA,
     tries=("heuristic",),
+    operators=CONVOLUTIONS,
 )
 PREFER_NHWC: Final = RuntimeOption(
     name="prefer_nhwc",
@@ -122,6 +127,7 @@ PREFER_NHWC: Final = RuntimeOption(
     values=OFF,
     source=_CUDA,
     tries=(True,),
+    operators=CONVOLUTIONS,
 )
 TUNABLE_OP: Final = RuntimeOption(
     name="tunable_op",

@@ -24,6 +24,7 @@ TRANSFORMER_OPTIMIZER: Final = RuntimeOption(
     values={OFF: OFF, **{kind: kind for kind in KINDS}},
     source="https://onnxruntime.ai/docs/performance/transformers-optimization.html",
     tries=(KINDS[0],),
+    operators=frozenset({"Softmax", "Attention"}),
 )
 
 

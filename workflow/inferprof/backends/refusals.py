@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from inferprof import registry
 from inferprof.case import Case
+from inferprof.errors import UserError, failure_of
 from inferprof.machine.hardware import Machine, parse_version
 
 
 def first(*reasons: str | None) -> str | None:
     """The first objection."""
     return next((reason for reason in reasons if reason), None)
+
+
+def of(plugin: str, refuses: Callable[..., str | None], *asked: Any) -> str | None:
+    """What a plug-in's `refuses` says; where it fails, that: a case that nobody can answer for does not run.
+
+    UserError stays one: it is about the config.
+    """
+    try:
+        return refuses(*asked)
+    except UserError:
+        raise
+    except Exception as error:
+        return f"{plugin} cannot say whether it refuses this: {failure_of(error)}"
 
 
 def no_gpu(machine: Machine) -> str | None:

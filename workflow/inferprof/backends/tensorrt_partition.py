@@ -19,7 +19,7 @@ from inferprof.backends.tensorrt_parser import DEPTH, Answer, ask
 from inferprof.backends.tensorrt_runtime import load
 from inferprof.documents.graph import Left
 from inferprof.model import onnx_graph
-from inferprof.model.operators import COLLECTIVE, full_name, is_foreign
+from inferprof.model.operators import COLLECTIVE, dtype_name, full_name, is_foreign
 
 if TYPE_CHECKING:
     import onnx
@@ -138,7 +138,15 @@ def _described(model: onnx.ModelProto, answer: Answer) -> dict[str, Any]:
 
 def _left(model: onnx.ModelProto, index: int, answer: Answer) -> Left:
     why, words = answer.errors.get(index, ("not told", ""))
+    words = words or f"the parser gives no reason; it takes {_types(model, model.graph.node[index])}"
     return Left(_name(model, index), model.graph.node[index].op_type, why, words)
+
+
+def _types(model: onnx.ModelProto, node: onnx.NodeProto) -> str:
+    """`string, int64`: the types of what a node takes, where the graph tells them."""
+    values = {value.name: value for value in (*model.graph.value_info, *model.graph.input)}
+    numbers = (values[name].type.tensor_type.elem_type for name in node.input if name in values)
+    return ", ".join(map(dtype_name, numbers)) or "nothing of a known type"
 
 
 def _name(model: onnx.ModelProto, index: int) -> str:

@@ -237,7 +237,9 @@ def flags_elsewhere(winner: Winner) -> Iterator[str]:
     case, variant = winner.spot.case, winner.spot.variant
     sizes = Shape.parse(case.shape)
     if case.backend in ("ort_cpu", "ort_cuda", "ort_tensorrt") and "transformer_optimizer" not in variant.options:
-        yield f"onnxruntime_perf_test {' '.join(_perf_test(winner))} -I {case.precision}.onnx"
+        # It takes each symbol of the graph for 1 unless told otherwise.
+        symbols = " ".join(f"-f {name}:{size}" for name, size in sizes.as_dict().items())
+        yield f"onnxruntime_perf_test {' '.join(_perf_test(winner))} {symbols} -I {case.precision}.onnx"
     if case.backend == "tensorrt":
         shapes = ",".join(f"{i.name}:{'x'.join(map(str, i.shape(sizes)))}" for i in winner.spec.inputs)
         graph = " --useCudaGraph" if variant.flag("cuda_graph") else ""

@@ -57,6 +57,11 @@ def accuracy_file(results: Path, case: Case) -> Path:
     return results / "onnx" / case.model / f"{case.precision}.accuracy.json"
 
 
+def cost_file(results: Path, case: Case) -> Path:
+    """What lists the nodes of a case's graph."""
+    return results / "onnx" / case.model / f"{case.precision}.{case.shape}.cost.json"
+
+
 def of_format(study: Study, results: Path, spot: Spot) -> list[str]:
     """What tells whether a case's format is accurate enough, and what its outputs must be; what is there is not."""
     if spot.case.precision == REFERENCE or not study.models[spot.case.model].exported:
@@ -67,9 +72,11 @@ def of_format(study: Study, results: Path, spot: Spot) -> list[str]:
 
 
 def watched(study: Study, results: Path, spot: Spot) -> list[str]:
-    """The tables of the profilers that watch a case, where they are not there yet."""
+    """The tables of the profilers that watch a case and the cost of its graph, where they are not there yet."""
     folder = f"{results}/{study.machine.slug}/table"
-    return _not_there([f"{folder}/{name}/{spot.case}.parquet" for name in study.watching(spot.case)])
+    tables = [f"{folder}/{name}/{spot.case}.parquet" for name in study.watching(spot.case)]
+    exported = study.models[spot.case.model].exported
+    return _not_there([*tables, *([str(cost_file(results, spot.case))] if exported else [])])
 
 
 def _not_there(files: Sequence[str]) -> list[str]:
@@ -143,6 +150,12 @@ class Rounds:
         own = {number: _yardstick(self.record(spot, number)) for number in numbers}
         least = min((host for host in map(_yardstick, self._records.values()) if host), default=0.0)
         return [number for number, host in own.items() if not host or host <= SLOW * least]
+
+    def of_search(self, spot: Spot) -> list[int]:
+        """The rounds of a case that were looked at and that the search itself asked for."""
+        folder = Path(self.file(spot, 0)).parent
+        numbers = [int(path.stem[1:]) for path in map(Path, self._records) if path.parent == folder]
+        return sorted(number for number in numbers if number >= OF_DUELS and self.samples(spot, number))
 
     def medians(self, spot: Spot, *numbers: int) -> list[float]:
         """The median of each of these rounds, ns."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from inferprof import documents
 from inferprof.best import duel, search_trail, space, trail
 from inferprof.best.account import Account
-from inferprof.best.rounds import CONFIRM, Waits, first_round, of_format, watched
+from inferprof.best.rounds import CONFIRM, Waits, cost_file, first_round, of_format, watched
 from inferprof.best.space import Spot
 from inferprof.case import OF_DUELS
 from inferprof.diagnosis import frames, run
+from inferprof.documents import Cost
 from inferprof.documents.trail import Ended, Step, Trail
 from inferprof.findings import Finding
 
@@ -28,6 +30,8 @@ CONFIRMING: Final = 40
 """Rounds of the last duel at most."""
 FAR: Final = 2.0
 """So many times as slow, a runtime is not looked at for options of its own."""
+LARGE: Final = 0.2
+"""So large a share of the time, if it is sure to go, is taken at once: other options are measured on top of it."""
 SCREENS: Final = (2, 4)
 """Rounds that candidates have before duels, as long as the last ones leave them in doubt."""
 
@@ -75,7 +79,11 @@ class Search(Account):
             self._screen([spot for spot in changes if spot.case.variant == self.best.case.variant])
             if self._moved(self.standing.sure):
                 continue
-            self._screen_options(self.best, [spot for spot in changes if spot.case.variant != self.best.case.variant])
+            options = [spot for spot in changes if spot.case.variant != self.best.case.variant]
+            self._screen([spot for spot in options if self._is_believed_in(spot)])
+            if self._moved(lambda name: self.standing.sure(name) if self.standing.sure(name) >= LARGE else 0.0):
+                continue
+            self._screen_options(self.best, options)
             if not (self._moved(self.standing.promise) or self._moved_elsewhere()):
                 return self.why()
 
@@ -104,7 +112,7 @@ class Search(Account):
 
     def _screen_options(self, begin: Spot, spots: Sequence[Spot]) -> None:
         """Options of a case one by one, then at once all that gained."""
-        self._screen(spots)
+        self._screen([spot for spot in spots if spot.name not in self.seen])
         least, standing = 1 - self.tolerance, self.standing
         gained = [s for s in spots if standing.knows(s.name) and standing.over(s.name, begin.name) < least]
         if begin == self.best:
@@ -274,10 +282,23 @@ class Search(Account):
     # --- what is known of a case -----------------------------------------------------------------------------------
 
     def _can_run(self, spot: Spot) -> bool:
-        if reason := space.refusal(self.study, spot):
+        refusal = space.refusal(self.study, spot)
+        reason = f"refused: {refusal}" if refusal else space.without_effect(self.best, spot, self._operators())
+        if reason:
             self.seen.add(spot.name)
-            self.drop(spot, f"refused: {reason}")
+            self.drop(spot, reason)
         return reason is None
+
+    def _operators(self) -> frozenset[str] | None:
+        """Of the incumbent's graph; None where they are not known."""
+        file = cost_file(self.results, self.best.case)
+        cost: Cost | None = documents.read(file, "cost", self.results) if file.exists() else None
+        return frozenset(node.op for node in cost.nodes) if cost and cost.nodes is not None else None
+
+    def _is_believed_in(self, spot: Spot) -> bool:
+        """Whether a change is named by the config, or a check promises something of it."""
+        findings = [finding for _, finding in self.findings(self.best)]
+        return spot.case.variant in self.study.variants or bool(space.predicted(findings, self.best, spot))
 
     def _is_accurate(self, spot: Spot) -> bool:
         if reason := trail.inaccurate(self.results, spot.case):

@@ -48,12 +48,13 @@ def trail(search: Search, ended: Ended | None, why: str, asked: list[str] | None
 
 
 def _last_medians(search: Search) -> list[float]:
-    """Of the best case: those of the rounds that confirmed it, else of its first."""
+    """Of the best case: those of the rounds that confirmed it, else of the search's, else of its first."""
     last = last_duel(search.steps)
     if last is not None and last.candidate == search.best.name and last.rounds:
         base = first_round(search.baseline, search.best, CONFIRM)
         return search.rounds.medians(search.best, *range(base + 1, base + last.rounds + 1))
-    return search.rounds.medians(search.best, 0) if search.rounds.samples(search.best, 0) else []
+    own = search.rounds.of_search(search.best) or [0]
+    return search.rounds.medians(search.best, *own) if search.rounds.samples(search.best, own[0]) else []
 
 
 def _ideas(search: Search) -> Iterator[Idea]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -172,6 +172,22 @@ def refusal(study: Study, spot: Spot) -> str | None:
     except UserError as error:
         return str(error)
     return planned.reason if planned.outcome == "refused" else None
+
+
+def without_effect(before: Spot, after: Spot, operators: Collection[str] | None) -> str | None:
+    """Why an option that one case has beside the other can change nothing in a graph of these operators.
+
+    operators: None where they are not known, so that any option may.
+    """
+    if operators is None:
+        return None
+    declared = registry.runtime_options(after.case.backend)
+    new = [name for name, value in after.variant.options.items() if before.variant.options.get(name) != value]
+    for name in new:
+        wanted = declared[name].operators if name in declared else frozenset()
+        if wanted and wanted.isdisjoint(operators):
+            return f"{name} changes nothing: the graph has no {' or '.join(sorted(wanted))}"
+    return None
 
 
 def predicted(findings: Iterable[Finding], before: Spot, after: Spot) -> Gain | None:

@@ -20,7 +20,7 @@ from inferprof.case import Case, Shape
 from inferprof.diagnosis import run
 from inferprof.diagnosis.frames import of_model
 from inferprof.documents.diagnosed import PLANNED, Gain
-from inferprof.documents.trail import Idea, More, Step, Trail
+from inferprof.documents.trail import Idea, More, Step, Trail, last_duel
 from inferprof.errors import UserError
 from inferprof.findings import END_TO_END, Finding, Frames
 
@@ -186,8 +186,7 @@ def stopped(more: Sequence[More], coming: Sequence[Idea]) -> str:
 
 def lines(trail: Trail) -> Iterator[str]:
     """The trail in a few lines."""
-    took = f", {trail.median_ns / 1e6:.3g} ms" if trail.median_ns else ""
-    yield f"{trail.model} {trail.shape}: {trail.best}{took}; {trail.stopped}"
+    yield f"{trail.model} {trail.shape}: {trail.best}{_took(trail)}{_standing(trail)}; {trail.stopped}"
     for step in trail.steps:
         gain = "" if step.gain is None else f", {step.gain:.1%} of the time"
         yield f"  {step.decision}: {step.candidate} against {step.incumbent}{gain}: {step.reason}"
@@ -197,3 +196,21 @@ def lines(trail: Trail) -> Iterator[str]:
         yield f"  try: {idea.advice}"
     for idea in trail.yours:
         yield f"  yours ({idea.change.by}): {idea.advice}"
+
+
+def _took(trail: Trail) -> str:
+    """The median, and where that of one more process lies in 95 of 100."""
+    if not trail.median_ns:
+        return ""
+    both = trail.low_ns and trail.high_ns and f" ({trail.low_ns / 1e6:.3g} to {trail.high_ns / 1e6:.3g})"
+    return f", {trail.median_ns / 1e6:.3g} ms{both or ''}"
+
+
+def _standing(trail: Trail) -> str:
+    """What the last duel said of the best case."""
+    last = last_duel(trail.steps)
+    if trail.ended in (None, "failed") or not trail.baseline:
+        return ""
+    if trail.best != trail.baseline and last and last.gain is not None:
+        return f", confirmed: {last.gain:.1%} less than {trail.baseline}"
+    return ", the baseline: nothing was confirmed to be faster"

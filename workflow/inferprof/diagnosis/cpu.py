@@ -13,7 +13,7 @@ from inferprof import registry
 from inferprof.case import REFERENCE
 from inferprof.diagnosis.kernel_time import roofs_of
 from inferprof.diagnosis.peers import Peer, peer_of
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, percent
 from inferprof.documents import Environment
 from inferprof.documents.record import Threads
 from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
@@ -21,6 +21,7 @@ from inferprof.plugins import Check
 from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.schema import of_first
+from inferprof.words import ms
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from inferprof.case import BATCH, Shape
-from inferprof.diagnosis.times import RECORDS, bare_ns, copying, iteration, ms, part, percent, require_undistorted
+from inferprof.diagnosis.times import RECORDS, bare_ns, copying, iteration, part, percent, require_undistorted
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Boundary, Check
 from inferprof.tables.limits.saturation import rest_of, smallest
 from inferprof.tables.limits.waterfall import watched
 from inferprof.tables.records import throughput
+from inferprof.words import ms
 
 GAPS = Threshold("gaps", 0.05, "share of the total", "ours: as for copies")
 NO_OVERLAP = Threshold("no_overlap", 0.25, "share of copies hidden", "ours: a pipeline that works hides most of them")

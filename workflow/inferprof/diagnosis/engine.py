@@ -29,6 +29,7 @@ from inferprof.tables.nodes import kernel_formats, precision_truth
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -267,12 +268,12 @@ def _loop(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     candidates = frames.documents.partition.in_loops if frames.documents.partition else []
     on_host = row["region_duration"] > row["duration"]
     time = max(row["region_duration"], row["duration"])
-    body = f"{row['steps']:.0f} steps of {row['kernels']:.0f} kernels of {row['mean'] / 1e3:.2f} µs"
+    body = f"{counted(row['steps'], 'step')} of {counted(row['kernels'], 'kernel')} of {row['mean'] / 1e3:.2f} µs"
     return Finding(
         subject=f"the loop of {candidates[0]}" if len(candidates) == 1 else f"a loop in {clipped(row['region'])}",
         bottleneck="launch" if on_host else "latency",
         share=frames.share(time),
-        reason=f"an operator runs as a loop of {body}. A run has {row['launches']:.0f} launches, "
+        reason=f"an operator runs as a loop of {body}. A run has {counted(row['launches'], 'launch')}, "
         f"{row['duration'] / 1e3:.1f} µs of kernels and {row['region_duration'] / 1e3:.1f} µs of the host.",
         evidence={name: float(row[name]) for name in ("steps", "kernels", "launches", "duration", "region_duration")},
         source=tool,

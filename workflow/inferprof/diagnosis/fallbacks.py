@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import clipped
-from inferprof.diagnosis.times import ms
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.nodes import fallback
 from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.records import rows_of
+from inferprof.words import counted, ms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,9 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("a run of the session that came to its end")
     amiss = fallbacks_of(frames)
     if amiss.empty:
-        return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
+        return Clear(
+            f"all of {counted(len(nodes), 'node')} are with {fallback.main_provider(nodes)}, or on purpose elsewhere"
+        )
     findings = [_finding(frames, row, tool) for row in rows_of(amiss)]
     return [_of_first_run(finding) for finding in findings] if first_run_alone(frames.of_tool(tool)) else findings
 
@@ -82,8 +84,8 @@ def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
         subject=clipped(f"{what} with another provider"),
         bottleneck="copy" if row["copies_ns"] >= row["nodes_ns"] else "launch",
         share=frames.share(time),
-        reason=f"{run} on {where} ({why}). {row['copies']:.0f} copies and {row['casts']:.0f} casts surround "
-        f"{ms(row['nodes_ns'])} of work. A run spends {ms(time)} on it in all.",
+        reason=f"{run} on {where} ({why}). {counted(row['copies'], 'copy')} and {counted(row['casts'], 'cast')} are "
+        f"around {ms(row['nodes_ns'])} of work. A run spends {ms(time)} on it in all.",
         evidence={name: float(row[name]) for name in SUMS},
         source=tool,
         gain=Gain(float(row["gain_low"]), float(row["gain_high"])),

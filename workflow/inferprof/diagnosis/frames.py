@@ -237,17 +237,23 @@ def documents_of(results: Path, machine: str, case: Case, read: Read = documents
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:
-    """What shares are of: where nothing was measured bare, what the profile that knows most saw of an inference."""
+    """What shares are of: where nothing was measured bare, what the profile that knows most saw of an inference. None
+    where that is no time."""
+    ns, of = _time_and_name(latency, profiles, tool)
+    return Total(ns, of) if ns else None
+
+
+def _time_and_name(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> tuple[float | None, str]:
+    """The ns of an inference, and of what they are."""
     bare = bare_ns(latency, END_TO_END)
     if bare is not None:
-        return Total(bare, END_TO_END)
+        return bare, END_TO_END
     medians = profiles[profiles["level"].eq("range") & profiles["metric"].eq("duration_median")]
     iterations = medians[medians["name"].eq(ITERATION) & medians["tool"].eq(tool or "")]
     if len(iterations):
-        return Total(float(iterations["value"].iloc[0]), f"an iteration under {tool}")
+        return float(iterations["value"].iloc[0]), f"an iteration under {tool}"
     runs = medians[medians["name"].isin((RUN, CALL))]
     if len(runs):
         ran = FIRST_ALONE if first_run_alone(profiles) else "a run"
-        return Total(float(runs["value"].iloc[0]), f"{ran} by ONNX Runtime's profile")
-    kernels = inference_ns(profiles)
-    return Total(kernels, "the kernels of an inference under a profiler") if kernels else None
+        return float(runs["value"].iloc[0]), f"{ran} by ONNX Runtime's profile"
+    return inference_ns(profiles), "the kernels of an inference under a profiler"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from inferprof.diagnosis.times import RECORDS, ms, percent
+from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.findings import Clear, Finding, Frames, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.graph_memory import curves, wholes
 from inferprof.tables.records import rows_of
+from inferprof.words import ms
 
 MIB: Final = 1 << 20
 GRAPH_MIB = Threshold("graph_mib", 64.0, "MiB", "ours: with less no batch and no cache would be any larger")

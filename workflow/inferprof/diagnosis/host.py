@@ -13,13 +13,14 @@ from msgspec import structs
 from inferprof import registry
 from inferprof.diagnosis.fallbacks import fallbacks_of
 from inferprof.diagnosis.kernel_time import kernels_ns
-from inferprof.diagnosis.times import Time, iteration, launch, ms, part, percent, replays_a_graph, require_undistorted
+from inferprof.diagnosis.times import Time, iteration, launch, part, percent, replays_a_graph, require_undistorted
 from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.nodes.providers import CPU
 from inferprof.tables.trace.api_kind import ALLOCATION, COPY
 from inferprof.tables.trace.kernel_compare import iterations, of_iterations
+from inferprof.words import counted, ms
 
 LAUNCH_BOUND = Threshold(
     "launch_bound", 0.1, "share of the total", "ours: below a tenth a graph gains less than a number format does"
@@ -46,9 +47,8 @@ def _launch_bound(frames: Frames) -> list[Finding] | Clear:
     waiting = launch(frames)
     seen = iteration(frames)
     share = frames.share(waiting.ns)
-    reason = (
-        f"the GPU waits {waiting.ms} for the host's launches ({percent(share)}; {seen['launches']:.0f} launches)."
-    )
+    launches = counted(seen["launches"], "launch")
+    reason = f"the GPU waits {waiting.ms} for the host's launches ({percent(share)}; {launches})."
     evidence = {"launch_ns": waiting.ns, "launches": seen["launches"], "profiled_idle_launch_ns": seen["idle_launch"]}
     if share is None or share < frames.limit(LAUNCH_BOUND):
         return Clear(reason, evidence)
@@ -69,7 +69,7 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
     nodes = of_ranges(frames.timeline).get(EXECUTE, {}).get("launches", seen["launches"])
     unused, gain = _unused(frames, waiting), _saved(frames, waiting)
     share = frames.share(unused)
-    reason = f"the GPU neither computes nor copies for {ms(unused)} ({percent(share)}; {nodes:.0f} launches)."
+    reason = f"the GPU neither computes nor copies for {ms(unused)} ({percent(share)}; {counted(nodes, 'launch')})."
     evidence = {"nodes": nodes, "launch_ns": waiting.ns, "idle_ns": unused}
     if share is None or share < frames.limit(LAUNCH_BOUND):
         return Clear(reason, evidence, gain)
@@ -93,7 +93,7 @@ def _on_the_cpu(frames: Frames) -> str:
     """What to do first where the GPU waits while the CPU computes nodes that fell back; empty where none did."""
     fallbacks = fallbacks_of(frames)
     nodes = fallbacks.loc[fallbacks["providers"].str.contains(CPU), "executions"].sum()
-    return f"First bring the {nodes:.0f} nodes a run back from the CPU: see the check fallback." if nodes else ""
+    return f"First bring {counted(nodes, 'node')} a run back from the CPU: see the check fallback." if nodes else ""
 
 
 def graph_advice(frames: Frames) -> str:
@@ -188,7 +188,7 @@ def _call(frames: Frames, name: str, count: float, ns: float) -> Finding:
         subject=name,
         bottleneck=bottleneck,
         share=share,
-        reason=f"{count:.1f} calls take {ms(ns)} of each inference ({percent(share)}).",
+        reason=f"{ms(ns)} of each inference ({percent(share)}), in {counted(count, 'call')}.",
         evidence={"calls": count, "call_ns": ns},
         source=str(frames.tool),
         gain=Gain(0.0, ns),

@@ -23,7 +23,7 @@ from inferprof.diagnosis.kernel_time import (
     short,
 )
 from inferprof.diagnosis.peers import peer_of
-from inferprof.diagnosis.times import ms, percent
+from inferprof.diagnosis.times import percent
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs
@@ -35,6 +35,7 @@ from inferprof.tables.nodes.product_kernels import ties_of
 from inferprof.tables.records import rows_of
 from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import KernelClass
+from inferprof.words import counted, ms
 
 BOUND_SHARE: Final = Threshold("bound", 0.5, "of the kernels' time", "ours: what bounds most of it names the case")
 HOT_SHARE: Final = Threshold(
@@ -177,7 +178,7 @@ def _tile(frames: Frames, product: Any, waste: float, advice: str) -> Finding:
     gemm, fit = product.group.gemm, product.fit
     unused = f"{percent(1 - fit.efficiency)} of {ms(product.duration)}"
     return Finding(
-        subject=f"{gemm.m}x{gemm.n}x{gemm.k} matrix products ({product.nodes} nodes)",
+        subject=f"{gemm.m}x{gemm.n}x{gemm.k} matrix products ({counted(product.nodes, 'node')})",
         bottleneck="tail",
         share=frames.share(product.duration),
         reason=f"tiles of {product.tile.label} leave {unused} unused: padding "

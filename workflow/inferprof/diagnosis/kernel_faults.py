@@ -24,6 +24,7 @@ from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import kernel_reads
 from inferprof.tables.records import rows_of
 from inferprof.tables.schema import of_first
+from inferprof.words import counted
 
 WARP: Final = 32
 Evidence = Mapping[str, float]
@@ -140,9 +141,12 @@ def counters_of(frames: Frames) -> pd.DataFrame:
 
 
 def time_shares(frames: Frames, counters: pd.DataFrame) -> dict[int, float]:
-    """Launch → share of the kernels' time; only those that the timeline has. Launches alike share it evenly."""
+    """Launch → share of the kernels' time; only those that the timeline has. Launches alike share it evenly. Of what
+    only counters are known of, their launches are all there is."""
     if frames.tool is None:
-        return {}
+        own = counters[counters["metric"].eq("duration_total") & counters["launch"].notna()]
+        alone = frames.records.empty and own["value"].sum()
+        return dict(zip(own["launch"].astype(int), own["value"] / alone, strict=True)) if alone else {}
     rows = rows_of(ncu_timeline.against_timeline(counters, frames.timeline))
     timed = [row for row in rows if row["time_share"] is not None]
     alike = [tuple(str(row.get(key)) for key in ("name", "grid", "block")) for row in timed]
@@ -160,8 +164,8 @@ def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
     amiss = merged([row for row in assessed if row["verdict"] == "found"])
     worth = [row for row in amiss if row["time_share"] is None or row["time_share"] >= limit]
     if not worth:
-        rest = f"; {len(amiss)} kernels with less than {limit:.0%} of the time have it" if amiss else ""
-        return Clear(f"{len(assessed)} of {len(rows)} counted launches tell: {assessed[0]['reason']}{rest}")
+        rest = f"; less than {limit:.0%} of the time, in {counted(len(amiss), 'kernel')}, has it" if amiss else ""
+        return Clear(f"{len(assessed)} of {counted(len(rows), 'counted launch')} tell: {assessed[0]['reason']}{rest}")
     return [_finding(frames, FAULTS[fault], row) for row in worth]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import registry
-from inferprof.diagnosis.times import ms, percent
+from inferprof.diagnosis.times import percent
 from inferprof.findings import Finding, Frames, NotAssessed, Threshold
 from inferprof.tables import roofs
 from inferprof.tables.counters.bounds import BOUNDS
@@ -18,6 +18,7 @@ from inferprof.tables.nodes.trt_join import layer_of_path
 from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import own_name
 from inferprof.tables.trace.kernel_compare import iterations, of_iterations, per_iteration
+from inferprof.words import ms
 
 if TYPE_CHECKING:
     import pandas as pd

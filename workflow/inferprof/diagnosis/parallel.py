@@ -9,13 +9,14 @@ from inferprof.case import PARALLEL
 from inferprof.diagnosis.host import LAUNCH_BOUND, graph_advice
 from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.ranks import BYTES_PER_MB, EXPOSED, collective_rows, traced, wide
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent, require_undistorted
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, percent, require_undistorted
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits import link_speed
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.trace.collectives import ALL, BUS, iterations_of
 from inferprof.tables.trace.kernel_compare import ITERATION
+from inferprof.words import ms
 
 SMALL = Threshold(
     "small_messages",

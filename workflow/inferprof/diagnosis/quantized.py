@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 from inferprof.case import QUANTIZE
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
 from inferprof.diagnosis.peers import compared_by, peer_of
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, percent
 from inferprof.documents.record import Record
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, PairedCase, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.kernel_compare import by_name
+from inferprof.words import counted, ms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +123,7 @@ def _traced(kernels: pd.DataFrame) -> str:
     (count, own), (plain_count, plain) = (
         (float(kernels[f"launches_{side}"].sum()), float(kernels[f"duration_{side}"].sum())) for side in "ab"
     )
-    return f"{count:.0f} kernels of {ms(own)} an inference instead of {plain_count:.0f} of {ms(plain)}"
+    return f"{counted(count, 'kernel')} of {ms(own)} an inference instead of {plain_count:.0f} of {ms(plain)}"
 
 
 def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from inferprof.diagnosis.times import ms
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits import link_speed
 from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT, iterations_of
+from inferprof.words import ms
 
 if TYPE_CHECKING:
     import pandas as pd

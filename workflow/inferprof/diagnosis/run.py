@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -92,14 +93,25 @@ def answers(frames: Frames) -> list[Answer]:
 def answer(check: Check, frames: Frames) -> Answer:
     """One check's answer; what it needs and does not have is named, all of it; on a CPU the GPU alone.
 
-    A check that raises is not assessed, with the error as the reason.
+    A check that raises, or gives what no document can hold, is not assessed, with that as the reason.
     """
     try:
-        return _answer(check, frames)
+        return _kept(_answer(check, frames))
     except NotAssessed as lacking:
         return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
     except Exception as error:  # The other checks are worth having without this one.
         return Answer(check.name, check.level, "not assessed", failure_of(error))
+
+
+def _kept(given: Answer) -> Answer:
+    """The same. Raises ValueError where no document can hold it."""
+    content = plain(given)
+    try:
+        json.dumps(content, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"the check {given.check} gave a number that is not finite") from None
+    msgspec.convert(content, Answer)
+    return given
 
 
 def _answer(check: Check, frames: Frames) -> Answer:

@@ -14,6 +14,7 @@ from inferprof.plugins import Boundary
 from inferprof.tables.limits.waterfall import Part, of_ranges, watched
 from inferprof.tables.nodes import providers
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
+from inferprof.words import ms
 
 RECORDS: Final = "records"
 NS_PER_MS: Final = 1e6
@@ -33,12 +34,6 @@ class Time:
     def ms(self) -> str:
         """`2.33 ms`."""
         return ms(self.ns)
-
-
-def ms(ns: float) -> str:
-    """A duration in words: `2.33 ms`, `1,108 ms`."""
-    value = ns / NS_PER_MS
-    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
 
 
 def percent(share: float | None) -> str:

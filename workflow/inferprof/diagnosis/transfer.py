@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.case import HOST_CAST
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, percent, stages
 from inferprof.documents.machine import GpuFacts
 from inferprof.documents.record import Array
 from inferprof.findings import Change, Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
@@ -19,6 +19,7 @@ from inferprof.model.operators import bits
 from inferprof.plugins import Check
 from inferprof.tables import roofs
 from inferprof.tables.trace.api_kind import PAGEABLE
+from inferprof.words import ms
 
 COPY_SHARE = Threshold("copy_share", 0.05, "share of the total", "ours: below it no change of the copies shows")
 FAR_OVER_FLOOR = Threshold(
@@ -157,7 +158,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     findings, reasons = [], []
     for direction in ("h2d", "d2h"):
         took, floor = float(row[f"{direction}_ms"]), float(row[f"{direction}_floor_ms"])
-        if math.isnan(took) or math.isnan(floor):
+        if math.isnan(took) or math.isnan(floor) or not floor:
             continue
         beyond = max(0.0, took - floor) * NS_PER_MS
         reason = f"it takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms."
@@ -202,6 +203,8 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
     if took is None:
         return Clear("inputs are not prepared on the host")
     cast = frames.record.options.get(HOST_CAST)
+    if not moved:
+        return Clear("the inputs are empty")
     memcpy = _memcpy_ns(frames, moved)
     share = frames.share(took)
     reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them."
@@ -235,7 +238,7 @@ def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
     }
     saved = sum(_bytes({name: array}) * (1 - width / np.dtype(array.dtype).itemsize) for name, array in wide.items())
     time = copying(frames, "h2d")
-    gain = time.ns * saved / _bytes(inputs) if wide else 0.0
+    gain = time.ns * saved / _bytes(inputs) if saved else 0.0
     share = frames.share(gain)
     reason = (
         f"{', '.join(wide) or 'no input'} could cross the link in fewer bytes. That is {ms(gain)} ({percent(share)}) "

@@ -24,11 +24,12 @@ from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import kernels_ns
-from inferprof.diagnosis.times import ms, on_gpu, percent
+from inferprof.diagnosis.times import on_gpu, percent
 from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict
 from inferprof.findings import OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.schema import of_first
+from inferprof.words import ms
 
 RESOURCES: Final[Mapping[Bottleneck, Resource]] = {
     "launch": "launch",

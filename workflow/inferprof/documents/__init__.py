@@ -154,11 +154,13 @@ def _not_of_its_path(document: Any, path: Path) -> str | None:
     """What the content says otherwise than the path: …/{machine}/{stage}/{case}[/r{round}.json]."""
     case: OfCase | None = getattr(document, "case", None)
     stem = path.name.split(".")[0]
+    if case is None:
+        return _of_another(document, path)
     parts = (*path.parts[:-1], stem)
     if isinstance(document, Record):
         parts = parts[:-1]
     stage = next((n for n, between in CASE_FOLDERS.items() if parts[-CASE_PARTS - between - 1 :][:1] == (n,)), None)
-    if case is None or stage is None:
+    if stage is None:
         return None
     place = "/".join(parts[-CASE_PARTS:])
     if case.path != place:
@@ -167,9 +169,28 @@ def _not_of_its_path(document: Any, path: Path) -> str | None:
     own: str | None = getattr(document, "machine", None)
     if own and machine and machine != (own,):
         return f"it is of the machine {one_line(own)}, not of {machine[0]}"
+    if isinstance(document, Serving) and document.policy and document.policy.name != parts[-CASE_PARTS - 1]:
+        return f"it is of the policy {one_line(document.policy.name)}, not of {parts[-CASE_PARTS - 1]}"
     if isinstance(document, Record) and stem != f"r{document.round}":
         return f"it is of round {document.round}, not of {stem}"
     return None
+
+
+def _of_another(document: Any, path: Path) -> str | None:
+    """The same of what is of no case: a machine, a model's search, or a graph, perhaps at a shape."""
+    what, own, place = "", None, ""
+    match document, (*path.parts[:-1], *path.name.split(".")):
+        case Environment(), (folder, "environment", "json"):
+            what, own, place = "machine", document.machine, folder
+        case Trail(), (*_, "best", model, "json"):
+            what, own, place = "model", document.model, model
+        case Audit() | Accuracy() | Sensitivity(), (*_, precision, "audit" | "accuracy" | "sensitivity", "json"):
+            what, own, place = "number format", document.precision, precision
+        case Cost(), (*_, shape, "cost", "json") if not {*shape.split("_")} <= {
+            *(document.shape or shape).split("_")
+        }:
+            what, own, place = "shape", document.shape, shape
+    return f"it is of the {what} {one_line(own)}, not of {place}" if own and own != place else None
 
 
 @functools.cache

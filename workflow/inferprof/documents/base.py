@@ -1,7 +1,7 @@
 """What all documents share: how they are written, how an outcome is told, and the ranges of numbers.
 
 JSON has neither NaN nor infinity, and a number beyond a float's range is refused where it is read: what has passed
-here is finite.
+here is finite, and so are products and ratios of what has: no time, size or speed is beyond these ranges.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from msgspec import Meta
 # Numbers are of two types, so that whole ones stay whole.
 LARGEST = 2**62
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
-Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-1e300, le=1e300)]
-NotNegative = Annotated[int, Meta(ge=0, le=LARGEST)] | Annotated[float, Meta(ge=0, le=1e300)]
-Positive = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(gt=0, le=1e300)]
+Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-1e24, le=1e24)]
+NotNegative = Annotated[int, Meta(ge=0, le=LARGEST)] | Annotated[float, Meta(ge=0, le=1e24)]
+Positive = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(ge=1e-15, le=1e24)]
 Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 Percent = Annotated[int, Meta(ge=0, le=100)] | Annotated[float, Meta(ge=0, le=100)]
 Cosine = Annotated[int, Meta(ge=-1, le=1)] | Annotated[float, Meta(ge=-1.001, le=1.001)]

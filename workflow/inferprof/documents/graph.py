@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from inferprof.documents.base import Cosine, Count, Document, Measured, NotNegative, Number, Outcome, Share, require
 
@@ -131,13 +131,16 @@ def _sum(*parts: int | UnsetType | None) -> int | None:
     return sum(sizes) if len(sizes) == len(parts) else None
 
 
+Size = Annotated[int, Meta(ge=1, le=2**62)]
+
+
 class Gemm(Document, frozen=True):  # type: ignore[misc]  # msgspec allows it
     """What a product is to a kernel: `count` times m × k by k × n."""
 
-    m: Count
-    n: Count
-    k: Count
-    count: Count
+    m: Size
+    n: Size
+    k: Size
+    count: Size
     batch_in: Literal["m", "count"]
     """Which of the two grows with the batch."""
 
@@ -203,9 +206,11 @@ class Sensitive(Document, omit_defaults=False):
     overflow: bool
     """Whether values are not finite with it alone in the format."""
     left_out_share: Number
-    """Of the loss of all units together, what goes where it alone is left out."""
+    """Of the loss of all units together, what goes where it alone is left out; negative where its errors help."""
+    left_out_ci: Number | None = None
+    """95 % of it over samples, ±: where that holds 0, it is a tie; None where it was left out of one sample."""
     left_out_place: Count | None = None
-    """Its place where units are ranked by what goes, which its loss alone tells too."""
+    """Its place where units are ranked by what goes, drawn towards the loss alone as far as that is noise."""
     cause: str | None = None
 
 

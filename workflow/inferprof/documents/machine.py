@@ -11,6 +11,7 @@ from inferprof.documents.base import (
     Document,
     Elapsed,
     Measured,
+    Nanoseconds,
     NotNegative,
     Outcome,
     Positive,
@@ -41,6 +42,12 @@ class GpuFacts(Document):
     pcie_generation_max: Count | Unknown | None = None
     pcie_width: Count | Unknown | None = None
     pcie_width_max: Count | Unknown | None = None
+
+    def __post_init__(self) -> None:
+        """A driver says 0 of what it does not tell, as under a hypervisor."""
+        for name in ("memory_mib", "sm_count", "clock_sm_max_mhz", "clock_memory_max_mhz"):
+            if getattr(self, name) == 0:
+                setattr(self, name, Unknown(reason="the driver says 0"))
 
     @property
     def reads_host_memory(self) -> bool:
@@ -86,7 +93,7 @@ class Environment(Outcome):
 Direction = Literal["h2d", "d2h"]
 Bytes = Annotated[str, Meta(pattern="^[0-9]{1,18}$")]
 """A size in bytes as a key of JSON."""
-BySize = dict[Bytes, Elapsed]
+BySize = dict[Bytes, Nanoseconds]
 """Bytes → the ns that moving them takes."""
 
 

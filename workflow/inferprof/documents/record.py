@@ -24,6 +24,7 @@ from inferprof.documents.base import (
     check_divided,
 )
 from inferprof.documents.operation import Operation
+from inferprof.documents.telemetry import Telemetry
 
 SCHEMA = 1
 """The version of a benchmark record."""
@@ -140,11 +141,18 @@ class SelfCheck(Document):
     not_measured: str | None = None
 
 
+ElementType = Annotated[
+    str,
+    Meta(pattern=r"^(bool|object|u?int(8|16|32|64)|float(16|32|64|128)|complex(64|128)|[<>=|]?[SU][0-9]{0,9})$"),
+]
+"""As NumPy calls it."""
+
+
 class Array(Document):
     """An input or output: its shape, type, and of an output a digest."""
 
     shape: list[Count]
-    dtype: str
+    dtype: ElementType
     sha256: str | None = None
     finite: bool | None = None
 
@@ -174,51 +182,6 @@ class Host(Document):
     yardstick_cpu_ns: Annotated[list[Nanoseconds], Meta(min_length=1)]
     steal: Steal
     threads: Threads | None = None
-
-
-class Gauge(Document):
-    """What a sensor of the GPU showed."""
-
-    median: Number
-    min: Number | None = None
-    max: Number | None = None
-
-
-class Gauges(Document):
-    """The sensors of the GPU over a while."""
-
-    not_measured: str | None = None
-    samples: Count | None = None
-    throttled: bool | None = None
-    throttle_reasons: list[str] = []
-    throttled_share: Share | None = None
-    other_processes: Count | None = None
-    median_cycles: NotNegative | None = None
-    sm_mhz: Gauge | None = None
-    memory_mhz: Gauge | None = None
-    power_w: Gauge | None = None
-    temperature_c: Gauge | None = None
-
-
-class Energy(Measured):
-    """The energy of an inference, back to back."""
-
-    NEEDS: ClassVar[tuple[str, ...]] = ("j_per_inference", "mean_w")
-
-    j_per_inference: NotNegative | None = None
-    mean_w: NotNegative | None = None
-    window_s: NotNegative | None = None
-
-
-class Telemetry(Document):
-    """What the sensors of the GPU showed meanwhile."""
-
-    not_measured: str | None = None
-    interval_s: Positive | None = None
-    summary: Gauges | None = None
-    boundaries: dict[str, Gauges] = {}
-    energy: Energy | None = None
-    samples: dict[str, Any] = {}
 
 
 class Trial(Document, omit_defaults=False):

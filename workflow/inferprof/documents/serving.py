@@ -17,7 +17,7 @@ from inferprof.documents.base import (
     Outcome,
     Positive,
 )
-from inferprof.documents.record import Energy
+from inferprof.documents.telemetry import Energy
 
 Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$(?!\n)")]

@@ -16,6 +16,7 @@ from inferprof.tables import aligned
 from inferprof.tables.aligned import Group
 from inferprof.tables.nodes import graph_nodes
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
+from inferprof.words import counted
 
 LEAST_ALIGNED: Final = 0.5
 """Ours: of the time of both, what must be aligned for them to be of one model."""
@@ -49,9 +50,10 @@ def compare(a: Foreign, b: Foreign, model: Path | None = None) -> Difference:
     bases = basis(a, graph), basis(b, graph)
     common = next((name for name in bases[0] if name in bases[1]), None)
     if common is None:
-        sides = zip((a, b), bases, strict=True)
+        sides = list(zip((a, b), bases, strict=True))
         has = [f"{', '.join(case.names)} tells {', '.join(of) or 'no times'}" for case, of in sides]
-        raise UserError(f"{'; '.join(has)}: capture both with one tool")
+        untold = [lack.command for case, of in sides if not of for lack in case.lacks]
+        raise UserError(f"{'; '.join(has)}: {next(iter(untold), 'capture both with one tool')}")
     first, second = bases[0][common](), bases[1][common]()
     settings = _settings(first, second)
     _require_one_work(first, second, settings)
@@ -100,7 +102,9 @@ def _require_one_work(a: Side, b: Side, settings: Mapping[str, tuple[str, str]])
         shapes = [" ".join("x".join(map(str, dims)) for dims in side.shapes or ()) for side in (a, b)]
         raise UserError(f"{names[0]} and {names[1]} are of inputs of {shapes[0]} and {shapes[1]}: not one work")
     if a.of != b.of and not a.pieces and not b.pieces:
-        raise UserError(f"{names[0]} tells {a.of}, {names[1]} {b.of}: capture both with the same switches")
+        raise UserError(
+            f"{names[0]} tells {a.of}, {names[1]} {b.of}: capture both with one tool, with the same switches"
+        )
     if a.of != b.of and "whole capture" in a.of + b.of:
         raise UserError(
             f"{names[0]} is of {a.of}, {names[1]} of {b.of}: name what repeats in both with --iteration RANGE"
@@ -137,7 +141,7 @@ def label(group: Group) -> str:
     )
     names = list(dict.fromkeys(short(piece.name) for piece in pieces))
     if shared and not pieces[0].converts:
-        named = shared[0] if len(shared) == 1 else f"{shared[0]} … {shared[-1]} ({len(shared)} nodes)"
+        named = shared[0] if len(shared) == 1 else f"{shared[0]} … {shared[-1]} ({counted(len(shared), 'node')})"
     elif len(names) == 1:
         named = names[0]
     elif len(group.a) > 1 or len(group.b) > 1:

@@ -7,18 +7,23 @@ from dataclasses import replace
 from typing import Final
 
 from inferprof.diagnosis.kernel_time import short
-from inferprof.diagnosis.times import ms, percent
+from inferprof.diagnosis.times import percent
 from inferprof.explain.against import Difference, lines
 from inferprof.explain.answer import IDLE_WORDS, Entry
 from inferprof.explain.foreign import Foreign
 from inferprof.explain.sides import COUNTED
 from inferprof.tables import aligned
+from inferprof.words import counted, ms
 
 LEAST: Final = 0.01
 """Ours: of the larger total, a change that is worth a line."""
 EQUAL: Final = 0.03
 """Ours: of the first total, what one capture of each does not tell from noise."""
 SHOWN: Final = 3
+NAMED: Final = ("node", "place", "name", "whole")
+"""How groups are aligned that have names in common."""
+MUCH: Final = 0.1
+"""Ours: of the time, what names in common tell that both are of one model."""
 NS_PER_US: Final = 1e3
 WAITS: Final = IDLE_WORDS["launch"]
 SETTINGS_SHOWN: Final = 8
@@ -41,7 +46,7 @@ def entries(difference: Difference) -> list[Entry]:
     made.append(
         Entry(
             "difference",
-            f"{a.of}: {ms(a.total)} → {ms(b.total)}, {_signed(change)} (B takes {b.total / a.total:.3g} times A's)",
+            f"{a.of}: {ms(a.total)} → {ms(b.total)}, {_signed(change)} (B takes {_times(b.total / a.total)} A's)",
         )
     )
     made += _from(difference)
@@ -64,6 +69,10 @@ def _of_settings(difference: Difference) -> Iterator[Entry]:
         yield Entry("settings", f"differ: {'; '.join(differ[:SETTINGS_SHOWN])}{rest}")
     else:
         yield Entry("settings", "none that both files tell differ", 3)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 1000 else f"{ratio:.3g} times"
 
 
 def _signed(ns: float) -> str:
@@ -122,7 +131,7 @@ def _formats(difference: Difference) -> Iterator[Entry]:
             entry[:] = [entry[0] + 1, entry[1] + group.ns[0], entry[2] + group.ns[1]]
     if changed:
         listed = (
-            f"{name}: {count:.0f} groups, {ms(was)} → {ms(now)}"
+            f"{name}: {counted(count, 'group')}, {ms(was)} → {ms(now)}"
             for name, (count, was, now) in sorted(changed.items(), key=lambda item: -item[1][1])[:SHOWN]
         )
         yield Entry("formats", "; ".join(listed), 1)
@@ -165,9 +174,11 @@ def _residual(difference: Difference) -> str:
 def verdict(difference: Difference) -> str:
     """Which is faster, from where, and what stands against saying so of the software alone."""
     a, change = difference.a, difference.change
+    parts = {name: now - was for name, (was, now) in difference.rest.items()}
+    if not any(parts.values()) and not any(group.change for group in difference.groups):
+        return "A and B are alike to the last digit: is it one capture, given twice?"
     if abs(change) < EQUAL * a.total:
         return f"no difference that one capture of each tells from noise (below {percent(EQUAL)})"
-    parts = {name: now - was for name, (was, now) in difference.rest.items()}
     for group in difference.groups:
         parts[(*group.a, *group.b)[0].kind] = parts.get((*group.a, *group.b)[0].kind, 0.0) + group.change
     name, most = max(parts.items(), key=lambda part: part[1] if change > 0 else -part[1])
@@ -178,4 +189,15 @@ def verdict(difference: Difference) -> str:
         doubt = "; not of the software alone: the GPUs differ"
     elif difference.settings:
         doubt = f"; besides, settings differ ({', '.join(list(difference.settings)[:SHOWN])})"
+    if not _of_one_model(difference):
+        doubt += "; nothing in the files tells that both are of one model"
     return f"B is {'slower' if change > 0 else 'faster'} by {ms(abs(change))}, of it {name} {_signed(most)}{doubt}"
+
+
+def _of_one_model(difference: Difference) -> bool:
+    """Whether nodes, ranges or kernels of the same names are in both, for much of the time; or that of a file."""
+    models = [side.case.model for side in (difference.a, difference.b)]
+    if models[0] and models[0] == models[1]:
+        return True
+    named = sum(sum(group.ns) for group in difference.groups if group.how in NAMED)
+    return named >= MUCH * sum(sum(group.ns) for group in difference.groups) > 0

@@ -9,7 +9,7 @@ from typing import Final
 
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import distinct
-from inferprof.diagnosis.times import NS_PER_MS, ms, percent
+from inferprof.diagnosis.times import percent
 from inferprof.diagnosis.verdict import gain_in_words
 from inferprof.explain.foreign import Foreign
 from inferprof.findings import Finding
@@ -18,6 +18,7 @@ from inferprof.tables.trace import derived, kernel_compare
 from inferprof.tables.trace.api_kind import UNTIED
 from inferprof.tables.trace.idle import IDLE_CAUSES
 from inferprof.tables.trace.kernel_compare import ITERATION
+from inferprof.words import counted, ms
 
 MOST_LINES: Final = 20
 WIDTH: Final = 100
@@ -102,15 +103,11 @@ def _ran(foreign: Foreign) -> str:
         if capture.timeline is not None:
             ops = capture.timeline.ops
             processes = ops["process"].nunique() if "process" in ops else 1
-            counts.append(_plural(len(ops), "operation"))
+            counts.append(counted(len(ops), "operation"))
             counts += [
-                _plural(n, what) for n, what in ((ops["device"].nunique(), "GPU"), (processes, "process")) if n > 1
+                counted(n, what) for n, what in ((ops["device"].nunique(), "GPU"), (processes, "process")) if n > 1
             ]
     return " · ".join([*pieces, *counts])
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count:,} {what if count == 1 else what + ('es' if what.endswith('s') else 's')}"
 
 
 def _iterations(foreign: Foreign) -> Iterator[Entry]:
@@ -213,7 +210,7 @@ def _kernels(foreign: Foreign) -> Iterator[Entry]:
     graphs = kernel_compare.of_iterations(rows[rows["metric"].eq("duration_total")], "graph")
     count = kernel_compare.iterations(rows) or 1
     unseen = f"; beside CUDA graphs of {ms(graphs['value'].sum() / count)}, traced as a whole" if len(graphs) else ""
-    said = f"{launches:,.0f} launches, {whole / NS_PER_MS:,.4g} ms {unit}: {listed}; longest {names}{unseen}"
+    said = f"{counted(launches, 'launch')}, {ms(whole, 4)} {unit}: {listed}; longest {names}{unseen}"
     yield Entry("kernels", said, 1)
 
 
@@ -283,7 +280,8 @@ def _sentences(*parts: str) -> str:
     """Sentences stand behind each other; of what is none, a semicolon is between."""
     text = ""
     for part in parts:
-        text += f"{'' if not text else ' ' if text.endswith('.') else '; '}{part}"
+        between = " " if text.endswith(".") else ". " if part[:1].isupper() else "; "
+        text += f"{between if text else ''}{part}"
     return text
 
 
@@ -323,7 +321,7 @@ def _formats(foreign: Foreign) -> Iterator[Entry]:
             table = precision_truth.by_dtype(kernel_formats.of_case(rows))
         except UserError:
             continue
-        products = table[table["matrix"] & table["duration_ns"].gt(0)]
+        products = table[table["matrix"] & table["share"].ge(LEAST)]
         if len(products):
             listed = ", ".join(
                 f"{d} {percent(float(s))}" for d, s in zip(products["dtype"], products["share"], strict=True)

@@ -55,6 +55,11 @@ class Foreign:
         return list(dict.fromkeys(lack for capture in self.captures for lack in capture.lacks))
 
     @property
+    def model(self) -> str | None:
+        """The file of the model that it names."""
+        return next((capture.model for capture in self.captures if capture.model), None)
+
+    @property
     def failure(self) -> str | None:
         """Why there is nothing to tell."""
         return next((capture.failure for capture in self.captures if capture.failure), None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from inferprof import registry
 from inferprof.errors import UserError
 from inferprof.readers.kind import Capture
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,5 +64,5 @@ def described(model: Path) -> list[str]:
     content = audit.audit(model, None, None)
     macs = ", ".join(f"{dtype} {share:.1%}" for dtype, share in content["macs_share"].items()) or "not known"
     weights = ", ".join(f"{dtype} {size / 2**20:.2f} MiB" for dtype, size in content["weight_bytes"].items())
-    counted = f"{content['quantizers']} quantizers, {content['casts']} casts"
-    return [f"{model.name}: multiply-accumulates {macs}; weights {weights or 'none'}; {counted}"]
+    marked = f"{counted(content['quantizers'], 'quantizer')}, {counted(content['casts'], 'cast')}"
+    return [f"{model.name}: multiply-accumulates {macs}; weights {weights or 'none'}; {marked}"]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from inferprof.bundles.archive import MANIFEST
 from inferprof.errors import UserError
 from inferprof.readers import capture_file
 from inferprof.readers.kind import Kind
@@ -134,6 +135,8 @@ def _members(path: Path, folder: Path) -> Iterator[Path]:
 
 def _of_zip(path: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
     with zipfile.ZipFile(path) as archive:
+        if MANIFEST in archive.namelist():
+            raise UserError(f"{path} is a bundle of a study: `inferprof unbundle {path} --out FOLDER --report`")
         for info in archive.infolist():
             if not info.is_dir() and (name := Path(info.filename).name):
                 yield name, info.file_size, functools.partial(archive.open, info)

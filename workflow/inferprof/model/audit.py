@@ -20,6 +20,7 @@ from inferprof.model.operators import (
     collectives_of,
     dtype_name,
     is_foreign,
+    is_unknown,
     nbytes,
 )
 from inferprof.model.products import Product, one_branch, products_of
@@ -67,7 +68,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "normalization_in_pieces": half_overflow.normalizations(graph),
         "not_tensorrt_int8": _not_tensorrt_int8(graph),
         "quantized_nodes": onnx_graph.quantized_nodes(model),
-        "uncounted_domains": sorted({node.domain for node in graph.nodes if is_foreign(node)}),
+        "uncounted_domains": sorted({n.domain for n in graph.nodes if is_foreign(n) or is_unknown(n)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
         "collectives": dict(Counter(operation for operation, _ in collectives_of(graph.nodes))),
@@ -79,10 +80,10 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
 
 
 def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
-    """Domains of operators outside the ONNX standard → their operators."""
+    """Domains of operators outside the ONNX standard → their operators; plug-ins' have none, or ONNX's."""
     by_domain: dict[str, set[str]] = {}
     for node in nodes:
-        if node.domain not in STANDARD_DOMAINS:
+        if node.domain not in STANDARD_DOMAINS or is_unknown(node):
             by_domain.setdefault(node.domain, set()).add(node.op_type.rpartition("::")[2])
     return {domain: sorted(operators) for domain, operators in sorted(by_domain.items())}
 
@@ -224,7 +225,8 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             "GPU; MACs and weights here are of one of them"
         )
     return lines + [
-        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain} ({', '.join(operators)})"
+        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: "
+        f"{domain or 'operators of no domain that ONNX lacks'} ({', '.join(operators)})"
         f"{', whose products count as nothing here' if domain in result.get('uncounted_domains', ()) else ''}"
         for domain, operators in result["foreign_domains"].items()
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError, failures_of, no_file
-from inferprof.model.operators import STANDARD_DOMAINS, dtype_name, is_quantized, nbytes
+from inferprof.model.operators import STANDARD_DOMAINS, bits, dtype_name, is_quantized, nbytes
 
 if TYPE_CHECKING:
     import onnx
@@ -52,6 +52,8 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
     check_external(model, path)
     if external:
         load_external(model, path)
+    if lacks := _unmade(model.graph, set()):
+        raise UserError(f"{path} is not a valid ONNX model: {lacks}; export it again")
     _sort(model.graph, path)
     return model
 
@@ -72,6 +74,20 @@ def _malformed(node: onnx.NodeProto, version: int) -> str | None:
     return f"has no attribute {lacking[0]}" if lacking else None
 
 
+def _unmade(graph: onnx.GraphProto, around: set[str]) -> str | None:
+    """The first tensor that a graph or a body of it needs and nothing makes or feeds, or None."""
+    known = around | defined(graph)
+    for node in graph.node:
+        if lacking := [name for name in node.input if name and name not in known]:
+            return f"node {node.name or node.op_type} reads {lacking[0]!r}, which nothing makes"
+        for attribute in node.attribute:
+            for body in bodies(attribute):
+                if lacks := _unmade(body, known):
+                    return lacks
+    unmade = [value.name for value in graph.output if value.name not in known]
+    return f"its output {unmade[0]!r} is made by nothing" if unmade else None
+
+
 def check_external(model: onnx.ModelProto, path: Path) -> int:
     """The bytes of a model's weights that lie in other files.
 
@@ -79,6 +95,8 @@ def check_external(model: onnx.ModelProto, path: Path) -> int:
     """
     total = 0
     for tensor in tensors(model.graph):
+        if told := _untold(tensor):
+            raise UserError(f"{path}: weights of {tensor.name} {told}; export it again")
         if tensor.data_location == type(tensor).EXTERNAL:
             total += _external_bytes(tensor, path)
         elif lacks := _lacking(tensor):
@@ -86,17 +104,32 @@ def check_external(model: onnx.ModelProto, path: Path) -> int:
     return total
 
 
-def _lacking(tensor: onnx.TensorProto) -> str | None:
-    """What a tensor lacks of its data, or None. What it holds in fields by type is left to who reads it."""
-    import onnx
+def weight_files(path: Path) -> list[Path]:
+    """The other files in which weights of an ONNX file lie, as its tensors name them. Raises UserError as `read`."""
+    external = (tensor for tensor in tensors(read(path).graph) if tensor.data_location == type(tensor).EXTERNAL)
+    entries = (entry for tensor in external for entry in tensor.external_data if entry.key == "location")
+    return list(dict.fromkeys(path.parent / entry.value for entry in entries))
 
-    holds = tensor.ListFields()
-    if math.prod(tensor.dims) and not any(field.name.endswith("_data") for field, _ in holds):
+
+def _untold(tensor: onnx.TensorProto) -> str | None:
+    """What a tensor says of itself that no tensor is, or None."""
+    if dtype_name(tensor.data_type) == "unknown":
+        return f"are of the type number {tensor.data_type}, which ONNX does not have"
+    return f"have the dims {list(tensor.dims)}" if any(size < 0 for size in tensor.dims) else None
+
+
+def _lacking(tensor: onnx.TensorProto) -> str | None:
+    """What a tensor lacks of its data, or None."""
+    name, count = dtype_name(tensor.data_type), math.prod(tensor.dims)
+    held = {field.name: value for field, value in tensor.ListFields() if field.name.endswith("_data")}
+    if count and not held:
         return f"of dims {list(tensor.dims)} hold nothing"
-    if not tensor.HasField("raw_data") or tensor.data_type not in onnx.helper.get_all_tensor_dtypes():
-        return None
-    expected = nbytes(dtype_name(tensor.data_type), tensor.dims)
-    return f"hold {len(tensor.raw_data)} bytes, not {expected}" if len(tensor.raw_data) != expected else None
+    if "raw_data" in held:
+        expected = nbytes(name, tensor.dims)
+        return None if len(tensor.raw_data) == expected else f"hold {len(tensor.raw_data)} bytes, not {expected}"
+    values = sum(map(len, held.values()))
+    plain = not name.startswith("complex") and bits(name) >= 8  # others hold two values for one, or one for two
+    return f"hold {values} values, not {count}" if plain and values != count else None
 
 
 def _external_bytes(tensor: onnx.TensorProto, path: Path) -> int:
@@ -123,7 +156,13 @@ def _external_bytes(tensor: onnx.TensorProto, path: Path) -> int:
         raise UserError(
             f"{path}: external data {location} ({where}) {size or 'is missing'}; copy it beside the .onnx"
         )
-    return length
+    held, expected = length or file.stat().st_size - offset, nbytes(dtype_name(tensor.data_type), tensor.dims)
+    if held != expected:
+        raise UserError(
+            f"{path}: external data {location} ({where}) are {held} bytes, not the {expected} of "
+            f"{dtype_name(tensor.data_type)} {list(tensor.dims)}; export it again"
+        )
+    return held
 
 
 def load_external(model: onnx.ModelProto, path: Path) -> None:
@@ -317,9 +356,12 @@ def dimensions(value: onnx.ValueInfoProto) -> list[Any]:
 
 
 def given(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """The sizes that `shapes` gives to an input, if any. Raises UserError where they don't fit it."""
+    """The sizes that `shapes` gives to an input, if any. Raises UserError where they don't fit it, or are of other
+    inputs and leave its sizes open."""
     sizes = tuple(shapes.get(value.name, ()))
     own = [dim.dim_value or dim.dim_param or "?" for dim in dimensions(value)]
+    if shapes and value.name not in shapes and not all(isinstance(size, int) and size > 0 for size in own):
+        raise UserError(f"input {value.name} is none of the description's: {', '.join(shapes)}; mend the description")
     fits = len(own) == len(sizes) and all(
         not isinstance(size, int) or size < 0 or size == wanted for size, wanted in zip(own, sizes, strict=True)
     )

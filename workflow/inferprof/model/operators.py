@@ -53,10 +53,14 @@ _BY_NAME = {
 
 
 BITS = {
+    **dict.fromkeys(("int2", "uint2"), 2),
     **dict.fromkeys(("float4e2m1", "int4", "uint4"), 4),
-    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e5m2", "float8e8m0"), 8),
+    **dict.fromkeys(("float6e2m3", "float6e3m2"), 6),
+    **dict.fromkeys(("int8", "uint8", "bool"), 8),
+    **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8),
     **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
-    **dict.fromkeys(("float64", "int64", "uint64"), 64),
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 64),
+    "complex128": 128,
 }
 """What a value of a type takes, where that is not 32 bits."""
 
@@ -64,6 +68,14 @@ BITS = {
 def is_foreign(node: Any) -> bool:
     """Whether a node's operator is of a domain that gives its name another meaning, or one that nobody here knows."""
     return node.domain not in STANDARD_DOMAINS and node.op_type not in _BY_NAME.get(node.domain, ())
+
+
+def is_unknown(node: Any) -> bool:
+    """Whether a node's operator is said to be ONNX's own, which has none of that name in any version."""
+    import onnx
+
+    known = onnx.defs.has(node.op_type, "") or node.op_type in _BY_NAME["trt"]
+    return node.domain in STANDARD_DOMAINS and not known
 
 
 def is_quantized(node: Any, types: Mapping[str, int]) -> bool:

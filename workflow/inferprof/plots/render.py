@@ -45,7 +45,9 @@ def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
         if column not in frame:
             return f"{column} is no column of the measurements"
         values = frame[column].dropna()
-        distinct = values.nunique() if count > 1 else min(len(values), 1)  # a whole series of samples has no equal
+        # A whole series of samples has no equal, and is costly to compare.
+        whole = values.map(lambda value: hasattr(value, "__len__") and not isinstance(value, str)).any()
+        distinct = values.nunique() if count > 1 and not whole else min(len(values), count)
         if distinct == 0:
             return f"{column} was not measured"
         if distinct < count:

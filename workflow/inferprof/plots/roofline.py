@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferprof.errors import UserError
 from inferprof.plots.style import case_names, colours, kinds, new_figure, plain_log
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
@@ -24,7 +25,9 @@ ROOM = 3.0
 
 def draw(frame: pd.DataFrame) -> Figure:
     """TFLOP/s over FLOP/B, both logarithmic: a roof for each number format, a point for each case and shape."""
-    placed = frame[frame["peak_flops"].notna() & frame["device_ms"].notna()]
+    placed = frame[frame["peak_flops"].notna() & frame["device_ms"].notna() & (frame["intensity"] > 0)]
+    if placed.empty:
+        raise UserError("no graph has FLOPs, and without them none has a place on logarithmic axes")
     rows = placed.assign(case=case_names(placed), reached=placed["flops"] / placed["device_ms"] * 1e3 / TERA)
     figure = new_figure(4.6)
     ax = figure.subplots()

@@ -36,11 +36,11 @@ def draw(frame: pd.DataFrame) -> Figure:
         for name, row in zip(case_names(rows), rows_of(rows), strict=True):
             samples = row["telemetry"]
             time = (np.array(samples["t_ns"], float) - samples["t_ns"][0]) / NS_PER_S
-            values = np.array(samples[gauge], float)
+            values = np.array(samples.get(gauge, [None] * time.size), float)
             marker, dashes = looks[row["backend"], row["variant"]]
             style: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": 0.07, "linestyle": dashes}
             ax.plot(time, values, color=palette[row["precision"]], linewidth=1.1, label=name, **style)
-            slower = np.array([bool((reasons or 0) & THROTTLED) for reasons in samples["reasons"]])
+            slower = np.array([bool(int(bits or 0) & THROTTLED) for bits in samples.get("reasons", [0] * time.size)])
             ax.plot(time[slower], values[slower], "x", color=INK, markersize=3.5)
         ax.set_ylabel(label)
         ax.set_ylim(bottom=0)

@@ -199,14 +199,17 @@ def _search(
         int(str(request.options["samples"])), *(measure.least_samples(len(given)) for given in faster.values())
     )
     feeds = sensitivity.single_samples(request.spec, count, samples.calibration_seed(request.spec))
-    losses = {name: measure.rank(measure.Switched(model, given, feeds)) for name, given in faster.items()}
+    losses, ranking = {}, 0
+    for name, given in faster.items():
+        single = measure.Switched(model, given, feeds)
+        losses[name] = measure.alone(single)
+        ranking += single.passes
     every = mixing.choices(faster, losses, times)
     switched = measure.Switched(model, [choice.unit for choice in every], feeds)
     best, tried = mixing.search(switched, every, plain_s, wanted.tolerance)
     if best is None or not best.choices:
         raise UserError(_unmet(wanted, tried))
     write_text(request.out.with_suffix(".yaml"), as_yaml(best.choices, request, wanted, by))
-    ranking = sum(item.passes for item in losses.values())
     return {name: [choice.unit for choice in best.choices if choice.format == name] for name in units}, {
         "chosen": mixing.by_format(best.choices),
         "front": mixing.front(tried),

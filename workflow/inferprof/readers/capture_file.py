@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from inferprof import registry
-from inferprof.errors import UserError
+from inferprof.errors import UserError, failure_of
 from inferprof.files import opened, read_json
 from inferprof.readers.kind import HEAD_BYTES, Head, Kind
 from inferprof.readers.kinds.not_measured import BEGIN
@@ -27,9 +27,18 @@ def recognise(path: Path) -> Kind:
     """The kind of a file, readable or not. Raises UserError where it is of none, or cannot be looked into."""
     head = head_of(path)
     for kind in sorted(registry.constants("inferprof.readers.kinds", Kind).values(), key=lambda kind: kind.rank):
-        if kind.recognises(head):
+        if _is_of(kind, head):
             return kind
     raise UserError(f"{path} is not a capture that can be read; {READABLE}")
+
+
+def _is_of(kind: Kind, head: Head) -> bool:
+    """Whether a file is of a kind; where that kind fails, another may know the file."""
+    try:
+        return kind.recognises(head)
+    except Exception as error:
+        failure_of(error)
+        return False
 
 
 def identify(path: Path) -> Kind:

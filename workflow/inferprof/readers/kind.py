@@ -75,6 +75,8 @@ class Capture:
     """What ran the model, as a backend's name begins; None where a file of this kind may be of any."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """On what terms it ran, by name: versions, GPU, clocks, switches. `shapes`: of the inputs."""
+    model: str | None = None
+    """The name of the model's file, where it is told."""
     failure: str | None = None
     """Why there is nothing to tell: the run that the file is of did not come to its end."""
 

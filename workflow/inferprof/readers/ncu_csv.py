@@ -255,13 +255,15 @@ def _sizes(text: str) -> str:
 def _numbers(cells: Iterable[tuple[str, str, str]], comma: bool) -> dict[str, float]:
     """(name, unit, text) → name → number in base units; words and what has no value are left out.
 
-    Raises ValueError for a duration in an unknown unit.
+    Raises ValueError for a duration in an unknown unit, and for what is below 0.
     """
     numbers = {}
     for name, unit, text in cells:
         if name in WANTED and (value := _number(text, comma)) is not None:
             if name == DURATION and unit not in TIMES:
                 raise ValueError(f"{name} in {unit or 'no unit'}: known are {', '.join(TIMES)}")
+            if value < 0:
+                raise ValueError(f"{name} is {text}, and nothing that ncu counts is below 0: export it again")
             numbers[name] = value * scale_of(unit)
     return numbers
 

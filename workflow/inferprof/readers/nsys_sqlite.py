@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-import adbc_driver_sqlite.dbapi
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyarrow import compute
 
 from inferprof.errors import UserError
-from inferprof.readers.sqlite_file import address, database_of
+from inferprof.readers.sqlite_file import Columns, database_of, joined, read
+from inferprof.tables.trace.aggregate import grouped
 from inferprof.tables.trace.api_kind import PAGEABLE
 from inferprof.tables.trace.timeline import (
     GRAPH,
+    ID_BITS,
     KERNEL,
     MEMCPY,
     MEMSET,
@@ -62,22 +63,21 @@ _COPY_KINDS: Final = {
 """ENUM_CUDA_MEMCPY_OPER, whose first ten are CUpti_ActivityMemcpyKind."""
 _HOST_MEMORY: Final = {0: PAGEABLE, 1: "pinned", 4: "managed", 6: "managed"}
 """ENUM_CUDA_MEM_KIND, where it is host memory or may be."""
-_SIZES: Final = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
-_CONFIG: Final = ["mangledName", *_SIZES]
-_BATCH: Final = 1 << 16
-"""Rows that are read at a time."""
+_SIZES: Final = {f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"}
+_GRID: Final = "gridX << 32 | (gridY << 16) | gridZ"
+_BLOCK: Final = "{symbol} << 32 | (blockX << 21) | (blockY << 10) | blockZ"
+"""Four columns fewer to read. No grid is larger than 2³¹ - 1, 65535 and 65535, no block than 1024, 1024 and 64 (CUDA
+C++ Programming Guide, `Technical Specifications per Compute Capability`)."""
 _MEMSET_NAME: Final = "memset"
 _PUSH_POP, _START_END = 59, 60
 _API_VERSION: Final = re.compile(r"_v\d{4,}$")
 """The version of an entry point, which `nsys stats` leaves out too (where it has four digits)."""
 
-_Reduce = Callable[[pd.DataFrame], pd.DataFrame]
 _ENDED: Final = "end IS NOT NULL AND NOT (end = 0 AND start > 0)"
 """Not what was still running when the capture stopped."""
 
-# A correlation is unique in its process: pid in the upper half. globalPid and globalTid hold the pid in bits 24-47.
 _PROCESS_SHIFT: Final = 32
-_CORRELATION: Final = "((COALESCE({owner}, 0) >> 24) & 0xFFFFFF) << 32 | COALESCE(correlationId, 0)"
+"""A correlation is unique in its process, whose pid is above. globalPid and globalTid have that in bits 24-47."""
 
 
 def read_timeline(path: Path) -> Timeline:
@@ -86,11 +86,8 @@ def read_timeline(path: Path) -> Timeline:
         export = _Export(path, database)
         export.check()
         names = _Names(database)
-        with ThreadPoolExecutor(2) as beside:
-            reading = [beside.submit(read) for read in (export.calls, export.ranges)]
-            ops, launches = export.operations(names)
-        calls, ranges = (part.result() for part in reading)
-        calls["name"] = names.of_strings(calls["name"].to_numpy(), without_version)
+        ops, launches = export.operations(names)
+        calls, ranges = export.calls(names), export.ranges()
         if ops.empty and calls.empty:
             raise UserError(
                 f"{path} holds no CUDA activity: the traced process did not use the GPU in the capture range, "
@@ -161,51 +158,48 @@ class _Export:
     def operations(self, names: _Names) -> tuple[pd.DataFrame, list[Launch]]:
         """All kinds of operations, and what their codes `launched` stand for."""
         kernels, launches = self.kernels(names)
-        others = pd.concat([self.copies(names), self.memsets(names), self.graphs(names)])
-        ops = pd.concat([kernels, others.assign(launched=np.int32(NOT_TOLD))], ignore_index=True)
-        return ops, launches
+        others = (self.copies(names), self.memsets(names), self.graphs(names))
+        every = [kernels, *({**part, "launched": np.full(part["start"].size, NOT_TOLD, np.int32)} for part in others)]
+        return pd.DataFrame(joined(every), copy=False), launches
 
-    def kernels(self, names: _Names) -> tuple[pd.DataFrame, list[Launch]]:
+    def kernels(self, names: _Names) -> tuple[Columns, list[Launch]]:
         """The kernels, and what their codes `launched` stand for; none in exports without grids and blocks."""
         columns = self._columns(f"{_PREFIX}KERNEL")
+        symbol = "COALESCE(mangledName, -1)" if "mangledName" in columns else "-1"
+        sizes = {"grid": _GRID, "block": _BLOCK.format(symbol=symbol)} if columns >= _SIZES else {}
         name = "demangledName" if "demangledName" in columns else "shortName"
-        codes: dict[tuple[int, ...], int] = {}
+        kernels = self._ops("KERNEL", KERNEL, {"name": self._told("KERNEL", name), **sizes})
+        kernels["name"] = names.of_strings(kernels["name"])
+        kernels["bytes"] = np.zeros_like(kernels["start"])
+        kernels["launched"] = np.full(kernels["start"].size, NOT_TOLD, np.int32)
+        if not sizes:
+            return kernels, []
+        group, configs = grouped({key: kernels.pop(key) for key in sizes})
+        kernels["launched"] = group.astype(np.int32)
+        return kernels, [self._launch(*config) for config in configs.to_numpy().tolist()]
 
-        def with_codes(rows: pd.DataFrame) -> pd.DataFrame:
-            """Seven columns as one, batch by batch: of all of them at once, memory holds no copy."""
-            groups = rows.groupby(_CONFIG, sort=False)
-            distinct = map(tuple, rows[_CONFIG].drop_duplicates().to_numpy().tolist())
-            of_group = np.array([codes.setdefault(config, len(codes)) for config in distinct], np.int32)
-            return rows.drop(columns=_CONFIG).assign(launched=of_group[groups.ngroup().to_numpy()])
+    def _launch(self, grid: int, block: int) -> Launch:
+        row = self._database.execute("SELECT value FROM StringIds WHERE id = ?", (block >> 32,)).fetchone()
+        grids = grid >> 32, grid >> 16 & 0xFFFF, grid & 0xFFFF
+        blocks = block >> 21 & 0x7FF, block >> 10 & 0x7FF, block & 0x3FF
+        return Launch(row and row[0], *(",".join(map(str, axes)) for axes in (grids, blocks)))
 
-        if set(_SIZES) <= columns:
-            frame = self._ops("KERNEL", KERNEL, [name, *_CONFIG], with_codes)
-        else:
-            frame = self._ops("KERNEL", KERNEL, [name]).assign(launched=np.int32(NOT_TOLD))
-        frame["name"] = names.of_strings(frame.pop(name).to_numpy())
-        return frame.assign(bytes=0), [self._launch(*config) for config in codes]
+    def copies(self, names: _Names) -> Columns:
+        keys = ("copyKind", "srcKind", "dstKind")
+        copies = self._ops("MEMCPY", MEMCPY, {key: self._told("MEMCPY", key) for key in ("bytes", *keys)})
+        group, kinds = grouped({key: copies.pop(key) for key in keys})
+        codes = np.array([names.code(_copy_name(*kind)) for kind in kinds.to_numpy().tolist()], np.int32)
+        return {**copies, "name": codes[group]}
 
-    def _launch(self, symbol: int, *sizes: int) -> Launch:
-        row = self._database.execute("SELECT value FROM StringIds WHERE id = ?", (symbol,)).fetchone()
-        grid, block = (",".join(map(str, axes)) for axes in (sizes[:3], sizes[3:]))
-        return Launch(row and row[0], grid, block)
+    def memsets(self, names: _Names) -> Columns:
+        memsets = self._ops("MEMSET", MEMSET, {"bytes": self._told("MEMSET", "bytes")})
+        return {**memsets, "name": np.full(memsets["start"].size, names.code(_MEMSET_NAME), np.int32)}
 
-    def copies(self, names: _Names) -> pd.DataFrame:
-        frame = self._ops("MEMCPY", MEMCPY, ["bytes", "copyKind", "srcKind", "dstKind"])
-        keys = ["copyKind", "srcKind", "dstKind"]
-        distinct, inverse = np.unique(frame[keys].to_numpy(), axis=0, return_inverse=True)
-        codes = np.array([names.code(_copy_name(*kinds)) for kinds in distinct.tolist()], np.int32)
-        return frame.drop(columns=keys).assign(name=codes[inverse])
-
-    def memsets(self, names: _Names) -> pd.DataFrame:
-        frame = self._ops("MEMSET", MEMSET, ["bytes"])
-        return frame.assign(name=np.int32(names.code(_MEMSET_NAME)))
-
-    def graphs(self, names: _Names) -> pd.DataFrame:
-        frame = self._ops("GRAPH_TRACE", GRAPH, ["graphId"])
-        graphs = frame.pop("graphId")
-        labels = {graph: names.code(f"CUDA graph {graph}") for graph in graphs.unique()}
-        return frame.assign(name=graphs.map(labels).astype(np.int32), bytes=0)
+    def graphs(self, names: _Names) -> Columns:
+        graphs = self._ops("GRAPH_TRACE", GRAPH, {"graph": self._told("GRAPH_TRACE", "graphId")})
+        group, distinct = pd.factorize(graphs.pop("graph"))
+        codes = np.array([names.code(f"CUDA graph {graph}") for graph in distinct.tolist()], np.int32)
+        return {**graphs, "name": codes[group], "bytes": np.zeros_like(graphs["start"])}
 
     def with_gpus(self, ops: pd.DataFrame) -> pd.DataFrame:
         """The operations with the machine's numbers of GPUs in place of their processes' own, where several GPUs have
@@ -238,83 +232,81 @@ class _Export:
         row = keys.merge(rows, on=["process", "node"], how="left")["row"].fillna(-1).to_numpy(np.int64)
         return ops.assign(made_at=first[row, 0], made_by=first[row, 1])
 
-    def calls(self) -> pd.DataFrame:
-        """The API calls, their names as ids of strings. Uses no connection of another thread."""
-        return self._integers(
-            f"{_PREFIX}RUNTIME",
-            {
-                "start": "start",
-                "end": "end",
-                "thread": "globalTid",
-                "name": "nameId",
-                "correlation": _CORRELATION.format(owner="globalTid"),
-            },
-        )
+    def calls(self, names: _Names) -> pd.DataFrame:
+        """The API calls."""
+        calls = self._integers(f"{_PREFIX}RUNTIME", {"owner": "globalTid", "name": "nameId"})
+        calls["name"] = names.of_strings(calls["name"], without_version)
+        return pd.DataFrame(calls, copy=False).rename(columns={"owner": "thread"})
 
     def ranges(self) -> pd.DataFrame:
         """Closed NVTX ranges of all domains; marks, categories and ranges still open at the end are no ranges.
 
         Labels come without serial numbers, each text once: torch's emit_nvtx writes millions, each of its own.
         """
+        table = "NVTX_EVENTS"
         columns = ["start", "end", "thread"]
         query = (
-            "SELECT start, end, globalTid, CAST(COALESCE(text, value, '') AS BLOB) "
-            "FROM NVTX_EVENTS LEFT JOIN StringIds ON StringIds.id = textId "
+            "SELECT start, end, globalTid AS thread, CAST(COALESCE(text, value, '') AS BLOB) "
+            f"FROM {table} LEFT JOIN StringIds ON StringIds.id = textId "
             f"WHERE eventType IN ({_PUSH_POP}, {_START_END}) AND end IS NOT NULL AND globalTid IS NOT NULL"
         )
         codes: dict[bytes, int] = {}
+        coding = threading.Lock()
 
-        def with_codes(batch: pa.RecordBatch) -> pd.DataFrame:
-            labels = _without_serial(batch.column(3)).dictionary_encode()
-            of_batch = [codes.setdefault(label, len(codes)) for label in labels.dictionary.to_pylist()]
-            numbers = self._frame("NVTX_EVENTS", columns, batch.select([0, 1, 2]))
-            return numbers.assign(label=np.array(of_batch, np.int32)[labels.indices.to_numpy()])
+        def with_codes(batch: pa.RecordBatch) -> Columns:
+            labels = batch.column(3).dictionary_encode()
+            short = _without_serial(labels.dictionary).to_pylist()
+            with coding:
+                of_batch = np.array([codes.setdefault(label, len(codes)) for label in short], np.int32)
+            return {**_numbers(table, batch.select(columns)), "label": of_batch[labels.indices.to_numpy()]}
 
-        frame = self._read(query, with_codes) if self._columns("NVTX_EVENTS") else None
-        if frame is None:
+        found = self._read(table, query, with_codes) if self._columns(table) else {}
+        if not found:
             return pd.DataFrame(columns=[*columns, "label"])
         # A cut label may end in half a character.
-        texts = [label.decode("utf-8", errors="replace") for label in codes]
-        return frame.assign(label=np.array(texts, object)[frame["label"].to_numpy()])
+        texts = pd.Index([label.decode("utf-8", errors="replace") for label in codes], dtype=object)
+        label, distinct = pd.factorize(texts)
+        return pd.DataFrame(found, copy=False).assign(
+            label=pd.Categorical.from_codes(label[found["label"]], distinct)
+        )
 
-    def _ops(self, table: str, kind: int, extra: Sequence[str], reduce: _Reduce = pd.DataFrame) -> pd.DataFrame:
-        columns = {
-            "start": "start",
-            "end": "end",
-            "device": "deviceId",
-            "stream": "streamId",
-            "correlation": _CORRELATION.format(owner="globalPid"),
-        }
-        # -1, not 0: a kind of memory that is not told must not read as pageable.
-        available = self._columns(_PREFIX + table)
-        optional = {name: f"COALESCE({name}, -1)" if name in available else "-1" for name in extra}
+    def _told(self, table: str, column: str, otherwise: int = -1) -> str:
+        """A column, or else a number where it tells nothing, or is not there. -1, not 0: a kind of memory that is not
+        told must not read as pageable."""
+        there = column in self._columns(_PREFIX + table)
+        return f"COALESCE({column}, {otherwise})" if there else str(otherwise)
+
+    def _ops(self, table: str, kind: int, extra: Mapping[str, str]) -> Columns:
+        columns = {"device": "deviceId", "stream": "streamId", "owner": "globalPid", **extra}
         if self._columns(_NODES):
-            optional["node"] = "COALESCE(graphNodeId, 0)" if "graphNodeId" in available else "0"
-        return self._integers(_PREFIX + table, columns | optional, reduce).assign(kind=np.int8(kind))
+            columns["node"] = self._told(table, "graphNodeId", 0)
+        ops = self._integers(_PREFIX + table, columns)
+        del ops["owner"]
+        return {**ops, "kind": np.full(ops["start"].size, kind, np.int8)}
 
-    def _integers(self, table: str, columns: dict[str, str], reduce: _Reduce = pd.DataFrame) -> pd.DataFrame:
-        """Integer columns (name → SQL expression) of what ended, each batch of rows as `reduce` leaves it; no rows
-        where the table does not exist."""
-        nothing = pd.DataFrame({name: np.empty(0, np.int64) for name in columns})
+    def _integers(self, table: str, columns: Mapping[str, str]) -> Columns:
+        """Integer columns (name → SQL expression) of what ended, with start, end and correlation, in the process of
+        `owner`; no rows where the table does not exist."""
+        columns = {"start": "start", "end": "end", "correlation": "correlationId", **columns}
+        nothing = {name: np.empty(0, np.int64) for name in columns}
         if not self._columns(table):
-            return reduce(nothing)
-        selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
-        query = f"SELECT {selected} FROM {table} WHERE {_ENDED}"
-        frame = self._read(query, lambda batch: reduce(self._frame(table, list(columns), batch)))
-        return reduce(nothing) if frame is None else frame
+            return nothing
+        selected = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
 
-    def _read(self, query: str, made_of: Callable[[pa.RecordBatch], pd.DataFrame]) -> pd.DataFrame | None:
-        """What is made of each batch of rows; None where there are none."""
-        with adbc_driver_sqlite.dbapi.connect(address(self._path)) as database, database.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH)})
-            cursor.execute(query)
-            batches = [made_of(batch) for batch in cursor.fetch_record_batch()]
-        return pd.concat(batches, ignore_index=True) if batches else None
+        def tied(batch: pa.RecordBatch) -> Columns:
+            numbers = _numbers(table, batch)
+            process = numbers["owner"] >> ID_BITS & (1 << ID_BITS) - 1
+            return {**numbers, "correlation": numbers["correlation"] | process << _PROCESS_SHIFT}
 
-    def _frame(self, table: str, columns: list[str], batch: pa.RecordBatch) -> pd.DataFrame:
-        if types := {str(column.type) for column in batch.columns} - {"int64"}:
-            raise ValueError(f"{table} holds values of type {', '.join(sorted(types))} where integers belong")
-        return pd.DataFrame({name: batch.column(place).to_numpy() for place, name in enumerate(columns)}, copy=False)
+        return self._read(table, f"SELECT {selected} FROM {table} WHERE {_ENDED}", tied) or nothing
+
+    def _read(self, table: str, query: str, made_of: Callable[[pa.RecordBatch], Columns]) -> Columns:
+        # One by one SQLite knows them without reading all rows.
+        least, most = (f"(SELECT {which}(rowid) FROM {table})" for which in ("MIN", "MAX"))
+        first, last = self._database.execute(f"SELECT {least}, {most}").fetchone()
+        return (
+            {} if first is None else read(self._path, f"{query} AND {table}.rowid", range(first, last + 1), made_of)
+        )
 
     def _columns(self, table: str) -> set[str]:
         return self._columns_of.get(table, set())
@@ -328,6 +320,13 @@ def _first_made(
     while original is not None and (process, original) in made:
         original, start, thread = made[process, original]
     return start, thread
+
+
+def _numbers(table: str, batch: pa.RecordBatch) -> Columns:
+    """The columns of a batch, 0 where nothing is told. Raises ValueError for what is no integer."""
+    if types := {str(column.type) for column in batch.columns} - {"int64"}:
+        raise ValueError(f"{table} holds values of type {', '.join(sorted(types))} where integers belong")
+    return {name: batch.column(name).fill_null(0).to_numpy() for name in batch.schema.names}
 
 
 def _without_serial(labels: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ PROFILE, GRAPH = ".profile.json", ".graph.json"
 OLDER_STAGES: Final[Mapping[str, str]] = {"startH2dMs": "startInMs", "h2dMs": "inMs", "d2hMs": "outMs"}
 """Keys of --exportTimes → what they were up to TensorRT 8.2."""
 
+LONGEST_MS: Final = 1e12
+"""30 years, which no run of an engine lasts."""
 _BETWEEN: Final = re.compile(r"(?:[\s,]+|^[^\s{\[][^\n]*)*", re.MULTILINE)
 """Blanks, commas and lines of text in front of a document."""
 _ONNX_NODE: Final = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f]|\[ONNX Layer: |$)")
@@ -195,22 +198,30 @@ def _layer(item: Any) -> Layer:
         return Layer(item)
     sparse = item.get("HasSparseWeights")
     return Layer(
-        name=item["Name"],
-        kind=item.get("LayerType"),
+        name=_text(item["Name"]),
+        kind=_text(item.get("LayerType") or "") or None,
         inputs=tuple(_tensor(tensor) for tensor in item.get("Inputs", ())),
         outputs=tuple(_tensor(tensor) for tensor in item.get("Outputs", ())),
         nodes=onnx_nodes(item.get("Metadata", "")),
-        tactic=item.get("TacticName") or None,
+        tactic=_text(item.get("TacticName") or "") or None,
         weights=dtype_of(item["Weights"]["Type"]) if item.get("Weights") else None,
-        origin=item.get("Origin"),
+        origin=_text(item.get("Origin") or "") or None,
         sparse=None if sparse is None else bool(sparse),
     )
+
+
+def _text(value: Any) -> str:
+    """The same. Raises TypeError where it is none."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _tensor(item: Mapping[str, Any]) -> Tensor:
     layout = item.get("Format/Datatype")
     tensor_format = layout if layout and not layout.startswith("N/A") else None
-    return Tensor(item["Name"], tuple(item["Dimensions"]), dtype_of(tensor_format or ""), tensor_format)
+    dims = tuple(map(operator.index, item["Dimensions"]))
+    return Tensor(_text(item["Name"]), dims, dtype_of(tensor_format or ""), tensor_format)
 
 
 def onnx_nodes(metadata: str) -> tuple[str, ...]:
@@ -222,9 +233,10 @@ def onnx_nodes(metadata: str) -> tuple[str, ...]:
 
 
 def _durations(values: np.ndarray) -> np.ndarray:
-    """The same. Raises ValueError where one is no duration."""
-    if not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(f"{values[~(np.isfinite(values) & (values >= 0))][0]} ms is no duration")
+    """The same, in ms. Raises ValueError where one is no duration."""
+    plausible = (values >= 0) & (values <= LONGEST_MS)
+    if not plausible.all():
+        raise ValueError(f"{values[~plausible][0]} ms is no duration")
     return values
 
 

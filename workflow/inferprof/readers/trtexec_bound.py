@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Final
 
 from msgspec.structs import replace
@@ -66,7 +67,15 @@ def capture(run: TrtexecRun, ran: Sequence[str], notes: Sequence[str] = ()) -> C
         lacks=lacks(run),
         runtime="tensorrt",
         settings=_terms(run),
+        model=model_of(run),
     )
+
+
+def model_of(run: TrtexecRun) -> str | None:
+    """The name of the file that it was given."""
+    named = re.search(r"--(?:onnx|loadEngine|deploy|uff)=(\S+)", run.command or "")
+    file = run.option("Model", "Load engine", "Prototxt") or (named and named[1])
+    return PurePath(file).name if file else None
 
 
 def _terms(run: TrtexecRun) -> dict[str, str]:
@@ -109,7 +118,8 @@ def where(run: TrtexecRun) -> tuple[Total | None, dict[str, float]]:
         return Total(query, "an inference by trtexec's throughput"), {"kernels": busy, "waiting": query - busy}
     copies = sum(run.of(name, "mean", "median") or 0.0 for name in (H2D, D2H)) * NS_PER_MS
     parts = {"kernels": busy, "copies": copies}
-    return Total(busy + copies, "trtexec's latency"), {name: ns for name, ns in parts.items() if ns}
+    total = Total(busy + copies, "trtexec's latency") if busy + copies else None
+    return total, {name: ns for name, ns in parts.items() if ns}
 
 
 def answers(run: TrtexecRun, total: Total | None) -> Iterator[Answer]:

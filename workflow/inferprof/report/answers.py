@@ -19,9 +19,10 @@ from inferprof.report import winner
 from inferprof.report.common import few, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Card
-from inferprof.report.numbers import NS_PER_MS, interval, percent, plural, ratio, three_digits
+from inferprof.report.numbers import NS_PER_MS, interval, percent, ratio, three_digits
 from inferprof.report.winner import Winner
 from inferprof.tables.records import key_of
+from inferprof.words import counted
 
 WORTH: Final = 0.01
 """Ours, share of the time: what gains less is nothing to do next."""
@@ -154,7 +155,7 @@ def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) 
         first = f"{name_of(doubted[0])}, {latency(doubted[0], evidence.boundary)}"
         return (
             f"nothing yet. {first}, is in doubt: {doubted[0][column]}",
-            f"{len(doubted)} of {plural(len(rows), 'measurement')} are in doubt",
+            f"{len(doubted)} of {counted(len(rows), 'measurement')} are in doubt",
             MEASURE_AGAIN,
         )
     if rows:
@@ -166,7 +167,7 @@ def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) 
         )
     if coming := evidence.to_come(model):
         are = "is" if coming == 1 else "are"
-        return "nothing yet", f"{plural(coming, 'case')} of it {are} still to come", "wait: the study goes on"
+        return "nothing yet", f"{counted(coming, 'case')} of it {are} still to come", "wait: the study goes on"
     return "nothing, no case was measured", "see the refused and failed cases", "mend what they name, and run again"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
+from inferprof.errors import failure_of
 from inferprof.plots import engine_graph, render
 from inferprof.plots.waterfall import WATERFALL, in_card
 from inferprof.report import answers, plot_frame
@@ -64,25 +65,37 @@ def draw(
 def _figure(plot: Wanted, file: Path, svg: str | render.Failed) -> Figure | Text:
     """The figure, or why there is none."""
     if isinstance(svg, render.Failed):
-        return Text(f"{plot.title}: not drawn: {svg.reason}", "item", "fail")
+        return _not_drawn(plot.title, svg.reason)
     return Figure(plot.title, plot.caption, f"{file.parent.name}/{file.name}", svg, plot.section, plot.card)
+
+
+def _not_drawn(title: str, reason: str) -> Text:
+    """What stands in place of a plot that failed."""
+    return Text(f"{title}: not drawn: {reason}", "item", "fail")
 
 
 def _plots(evidence: Evidence) -> tuple[list[Wanted], list[Text]]:
     """The plots of each model, and why others cannot be drawn."""
     frame = evidence.once(plot_frame.of)
     wanted: list[Wanted] = []
+    failed: list[Text] = []
     lacking: dict[tuple[str, str], list[str]] = {}
     for model in evidence.models:
         of_model = frame[frame["model"] == model]
         for plot in sorted(registry.plots().values(), key=lambda plot: plot.place):
-            if reason := render.lacks(plot, of_model):
+            title = f"{plot.title}: {model}"
+            try:
+                reason = render.lacks(plot, of_model)
+            except Exception as error:  # The other plots are worth having without it.
+                failed.append(_not_drawn(title, failure_of(error)))
+                continue
+            if reason:
                 if not plot.asked:
                     lacking.setdefault((plot.title, reason), []).append(model)
                 continue
             drawing = plot.draw, of_model, f"{plot.name}-{model}"
-            wanted.append(Wanted(*drawing, f"{plot.title}: {model}", plot.caption, plot.section))
-    return wanted, _left_out(lacking)
+            wanted.append(Wanted(*drawing, title, plot.caption, plot.section))
+    return wanted, [*failed, *_left_out(lacking)]
 
 
 def _answers(evidence: Evidence) -> list[Wanted]:

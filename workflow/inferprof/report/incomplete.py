@@ -7,8 +7,8 @@ from inferprof.report.broken import jobs
 from inferprof.report.common import EXAMPLES, few, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, SectionContent, Text
-from inferprof.report.numbers import plural
 from inferprof.tables.records import rows_of
+from inferprof.words import counted
 
 PARTS = {"model": "models", "precision": "formats", "backend": "runtimes", "variant": "variants", "shape": "shapes"}
 """Part of a case → what the terminal calls several of them."""
@@ -43,13 +43,13 @@ def section(evidence: Evidence, planned: bool) -> SectionContent:
         blocks.append(Text("cases.csv is not written yet, so only cases with a record are known.", mark="warn"))
     every_job = jobs(evidence.results, evidence.machine, evidence.planned)
     if every_job:
-        blocks.append(Text(f"{plural(len(every_job), 'job')} broke; the end of each log:"))
+        blocks.append(Text(f"{counted(len(every_job), 'job')} broke; the end of each log:"))
         blocks += [Text(f"{job.log}: {job.reason}", "item", "fail") for job in every_job[:JOBS]]
         if len(every_job) > JOBS:
             blocks.append(Text(f"and {len(every_job) - JOBS} more under results/log/", "item"))
     broken = rows_of(evidence.of("broken"))
     if broken:
-        blocks.append(Text(f"{plural(len(broken), 'case')} without a record:"))
+        blocks.append(Text(f"{counted(len(broken), 'case')} without a record:"))
         blocks += [Text(f"{path_of(row)}: {row['reason']}", "item", "fail") for row in broken[:EXAMPLES]]
         if len(broken) > EXAMPLES:
             blocks.append(Text(f"and {len(broken) - EXAMPLES} more, each with its reason under Failed cases", "item"))
@@ -58,5 +58,5 @@ def section(evidence: Evidence, planned: bool) -> SectionContent:
         document.file for document in every if document.content is None and document.lacking == f"no {document.file}"
     ]
     if absent:
-        blocks.append(Text(f"{plural(len(absent), 'file')} about the models missing: {few(absent)}."))
+        blocks.append(Text(f"{counted(len(absent), 'file')} about the models missing: {few(absent)}."))
     return SectionContent("What is missing", tuple(blocks))

@@ -53,7 +53,7 @@ def _cells(evidence: Evidence, row: dict[str, Any], direction: str) -> list[Cell
     no_size = f"the record does not list its {ARRAYS[direction]}"
     no_floor = evidence.bandwidth.lacking if evidence.bandwidth.content is None else no_size
     no_copy = f"{direction} is no stage of this case: see the stages"
-    times = ms / floor
+    times = ms / floor if floor else math.nan
     return [
         optional(ms, three_digits, no_copy),
         optional(floor, three_digits, no_floor),

@@ -64,8 +64,3 @@ def percent(value: float) -> str:
 def mebibytes(count: float) -> str:
     """Bytes as MiB, without the unit."""
     return three_digits(count / MIB)
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 case`, `2 cases`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

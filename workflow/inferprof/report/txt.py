@@ -1,40 +1,25 @@
-"""Renders a report as plain text of at most WIDTH columns."""
+"""Renders a report as plain text of at most grid.WIDTH columns."""
 
 from __future__ import annotations
 
-import bisect
-import io
 import itertools
-import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from inferprof.report import grid
 from inferprof.report.model import Block, Card, Figure, Outline, Report, SectionContent, Table, Text, Widget
 
-if TYPE_CHECKING:
-    import rich.table
-
-WIDTH = 100
 LINES = 300
 """What a reader of a text has patience for."""
 FEWER = (20, 10, 5)
 """Rows of a table, and items of a list, where the text would be longer."""
 DETAILS = range(30, 300)
 """Places of sections that may be left to the page: not the answer, what failed, and how it was measured."""
-GAP, NARROW_GAP = 2, 1
-"""Between columns; the narrow one where the table does not fit the page with the other."""
-NARROWEST = 3
-"""Width that a column of text can be folded to."""
-LONGEST_NAME = 60
-"""Longer words are kernels' names, which are folded anywhere."""
-BREAK = re.compile(r"(?<=[/_-])(?=[^\W_])")
-"""Where a name may be broken."""
 
 
 def render(report: Report, most: int | None = LINES) -> str:
-    """The report as text: no line is longer than WIDTH, none ends in blanks, and there are at most `most` lines.
+    """The report as text: no line is longer than grid.WIDTH, none ends in blanks, and there are at most `most` lines.
 
     Where it would be longer, lists and tables lose rows first, then sections that go into detail become an entry of
     a list, the last one first; all of it is on the page and in csv/.
@@ -192,7 +177,7 @@ def _block(block: Block) -> str:
 
 def _card(card: Card) -> str:
     """The title, and a line of each label, its text below itself where it is longer."""
-    width = max(len(label) for label, _ in card.lines) + GAP
+    width = max(len(label) for label, _ in card.lines) + grid.GAP
     lines = (_wrap(text, first=f"  {label:<{width}}", rest=" " * (width + 2)) for label, text in card.lines)
     return "\n".join([_wrap(card.title), *lines])
 
@@ -200,7 +185,7 @@ def _card(card: Card) -> str:
 def _table(table: Table) -> str:
     """Title, body, note and footnotes."""
     parts = [_wrap(table.title)] if table.title else []
-    parts.append(_body(table))
+    parts.append(grid.body(table))
     if table.remark:
         parts.append(_wrap(table.remark, first="  ", rest="  "))
     for index, reason in enumerate(table.footnotes, start=1):
@@ -208,112 +193,12 @@ def _table(table: Table) -> str:
     return "\n".join(parts)
 
 
-def _body(table: Table) -> str:
-    """The grid, drawn by Rich: it shares out the width, and folds what is too long instead of cutting it."""
-    from rich.console import Console
-
-    out = io.StringIO()
-    # Without a height, Rich takes the size of a "dumb" terminal instead of the width given.
-    console = Console(file=out, width=WIDTH, height=25, color_system=None, force_terminal=False, legacy_windows=False)
-    console.print(_grid(table))
-    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
-
-
-def _grid(table: Table) -> rich.table.Table:
-    import rich.box
-    import rich.table
-    import rich.text
-
-    gap, widths = _widths(table)
-    padding = (0, gap - NARROW_GAP, 0, 0)  # the box is one of the blanks
-    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=padding, show_edge=False)
-    for index, width in widths.items():
-        is_number = table.columns[index].kind == "number"
-        title = _stacked(table, index) if is_number else _folded(table.columns[index].title, width)
-        grid.add_column(rich.text.Text(title), justify="right" if is_number else "left", overflow="fold", width=width)
-    for number in range(len(table.page)):
-        if number and table.groups and not table.repeats(number, 0):
-            grid.add_row()
-        grid.add_row(
-            *(rich.text.Text(_folded(_shown(table, number, index), width)) for index, width in widths.items())
-        )
-    return grid
-
-
-def _shown(table: Table, number: int, index: int) -> str:
-    """What stands in a cell: nothing where the line above says the same."""
-    return "" if table.repeats(number, index) else table.label(table.page[number][index])
-
-
-def _widths(table: Table) -> tuple[int, dict[int, int]]:
-    """The blanks between two columns, and the width of each column.
-
-    Where not all fit, the widest share what the others leave; but none is narrower than its longest piece, if that
-    can be had: numbers stay whole, and text breaks between words, then behind the marks of BREAK.
-    """
-    wanted, words, pieces = {}, {}, {}
-    for index in table.shown:
-        cells = [_shown(table, number, index) for number in range(len(table.page))]
-        number = table.columns[index].kind == "number"
-        title = _stacked(table, index).splitlines() if number else [table.columns[index].title]
-        wanted[index] = max(map(len, [*title, *cells]))
-        texts = [*table.columns[index].title.split(), *(cells if number else " ".join(cells).split())]
-        words[index] = max(map(len, texts), default=0)
-        pieces[index] = (
-            words[index] if number else max((len(piece) for text in texts for piece in _pieces(text)), default=0)
-        )
-    gaps = len(wanted) - 1
-    for least in (words, pieces):
-        for gap in (GAP, NARROW_GAP):
-            if sum(least.values()) + gap * gaps <= WIDTH:
-                return gap, _shared(wanted, least, WIDTH - gap * gaps)
-    least = {index: width if table.columns[index].kind == "number" else NARROWEST for index, width in words.items()}
-    return NARROW_GAP, _shared(wanted, least, max(sum(least.values()), WIDTH - NARROW_GAP * gaps))
-
-
-def _shared(wanted: Mapping[int, int], least: Mapping[int, int], total: int) -> dict[int, int]:
-    """Widths that add up to `total` at most: as wanted up to one limit for all, and not under `least`."""
-
-    def limited(limit: int) -> dict[int, int]:
-        return {index: max(least[index], min(width, limit)) for index, width in wanted.items()}
-
-    limits = range(1, max(wanted.values(), default=0) + 1)
-    return limited(bisect.bisect(limits, total, key=lambda limit: sum(limited(limit).values())))
-
-
-def _pieces(word: str) -> list[str]:
-    """A word in the pieces between which it may be broken; a kernel's name is folded anywhere."""
-    return BREAK.split(word) if len(word) <= LONGEST_NAME else textwrap.wrap(word, NARROWEST)
-
-
-def _folded(text: str, width: int) -> str:
-    """A text in lines of at most `width`: broken between words, and within those that are longer."""
-    if len(text) <= width:
-        return text
-    lines = [""]
-    for word in text.split():
-        lines[-1] += " " if lines[-1] else ""
-        for piece in [word] if len(word) <= width else _pieces(word):
-            for part in textwrap.wrap(piece, width):
-                if len(lines[-1]) + len(part) > width:
-                    lines.append("")
-                lines[-1] += part
-    return "\n".join(line.rstrip() for line in lines).strip()
-
-
-def _stacked(table: Table, index: int) -> str:
-    """A heading with its words above each other as far as that makes its column narrower."""
-    width = max((len(table.label(row[index])) for row in table.page), default=0)
-    words = table.columns[index].title.split()
-    return textwrap.fill(" ".join(words), max(width, *(len(word) for word in words), 1), break_on_hyphens=False)
-
-
 def _wrap(text: str, first: str = "", rest: str = "") -> str:
-    """Each line of `text` folded to WIDTH."""
+    """Each line of `text` folded to grid.WIDTH."""
     lines = text.splitlines() or [""]
     folded = [
         textwrap.fill(
-            line, WIDTH, initial_indent=rest if index else first, subsequent_indent=rest, break_on_hyphens=False
+            line, grid.WIDTH, initial_indent=rest if index else first, subsequent_indent=rest, break_on_hyphens=False
         )
         for index, line in enumerate(lines)
     ]

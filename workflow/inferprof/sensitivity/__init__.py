@@ -158,6 +158,7 @@ def analyse(request: ConvertRequest, precision: Precision, count: int) -> dict[s
                 "alone_db": db(float(losses.alone[number])),
                 "overflow": not math.isfinite(losses.alone[number]),
                 "left_out_share": float(losses.without[number]),
+                "left_out_ci": None if losses.left_out_ci is None else float(losses.left_out_ci[number]),
                 "left_out_place": places[number],
                 "cause": explained.get(number),
             }
@@ -252,12 +253,15 @@ def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
         f"{ {True: 'additive', False: 'not additive', None: 'not told'}[result['additive']] }",
         "a ranking of other samples agrees with this one (Spearman): "
         + ", ".join(f"{name.replace('_', ' ')} {_rho(rho)}" for name, rho in result["reproducible"].items()),
-        f"{'alone':>10} {'left out':>9} {'(its place)':>11}  unit",
+        f"{'alone':>10} {'left out':>9} {'±':>7} {'(its place)':>11}  unit",
     ]
     for unit in result["units"][:shown]:
         alone = "overflow" if unit["overflow"] else _db(unit["alone_db"])
         cause = f": {unit['cause']}" if unit["cause"] else ""
-        left_out = f"{unit['left_out_share']:>9.1%} {unit['left_out_place']:>11}"
+        within = unit["left_out_ci"]
+        noise = f"{within:>7.1%}" if within is not None else f"{'-':>7}"
+        tie = within is None or abs(unit["left_out_share"]) <= within
+        left_out = f"{unit['left_out_share']:>9.1%} {noise} {'tie' if tie else unit['left_out_place']:>11}"
         lines.append(f"{alone:>10} {left_out}  {unit['name']} ({unit['op']}){cause}")
     lines += [
         f"{entry['left_out']} worst left out: {'overflow' if entry['overflow'] else _db(entry['joint_db'])}"

@@ -6,6 +6,7 @@ samples try each unit as the passes allow, and 2·√N passes try all N of them 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from inferprof import progress
 from inferprof.errors import CaseFailed
 from inferprof.model import accuracy
 from inferprof.plugins import Feeds
-from inferprof.sensitivity import switches
+from inferprof.sensitivity import held, switches
 from inferprof.sensitivity.switches import Unit
 
 Array = np.ndarray[Any, Any]
@@ -25,6 +26,8 @@ STATED = 2
 """Passes of every analysis that rank nothing by themselves: none of the units, and all of them."""
 REPRODUCED = 0.98
 """Spearman's rho of a ranking with that of other samples, from which on more runs would not change it."""
+Z95 = 1.96
+"""95 % of a normal distribution lies so many standard deviations around its mean."""
 SPLITS = 20
 """How often the samples are halved at random to see how well a ranking is reproduced."""
 
@@ -34,6 +37,7 @@ class Switched:
 
     def __init__(self, model: Any, units: Sequence[Unit], samples: Sequence[Feeds]) -> None:
         self.units, self.samples, self.runs = units, samples, 0
+        self._model = model
         self._session = accuracy.session(switches.switchable(model, units))
         self.plain = [self._run(sample, ()) for sample in samples]
         self._signals = [
@@ -42,24 +46,55 @@ class Switched:
         if not any(self._signals):
             raise CaseFailed("all outputs of the float graph are 0 or not finite, so that no node can lose accuracy")
 
-    def _run(self, sample: Feeds, on: Iterable[int]) -> list[Array]:
+    def _run(self, sample: Feeds, on: Iterable[int], errors: Feeds | None = None) -> list[Array]:
+        """The outputs of a sample; with `errors` these are added in the place of quantizing."""
         self.runs += 1
         on = frozenset(on)
         chosen = {switches.switch(number): np.array(number in on) for number in range(len(self.units))}
-        return [np.asarray(output, np.float64) for output in self._session.run(None, {**sample, **chosen})]
+        session = self._session if errors is None else self._held[1]
+        return [
+            np.asarray(output, np.float64) for output in session.run(None, {**sample, **chosen, **(errors or {})})
+        ]
+
+    @functools.cached_property
+    def _held(self) -> tuple[Any, Any]:
+        """What records the errors of all units, and the graph that they are put into."""
+        graphs = held.recording(self._model, self.units), switches.switchable(self._model, self.units, held=True)
+        recorder, holder = map(accuracy.session, graphs)
+        return recorder, holder
 
     def loss(self, index: int, on: Iterable[int]) -> float:
         """Of the worst output of a sample: error power by signal power; infinite where a value is none.
 
         An output that is 0 on this sample is measured by its power on all of them, and one that is always 0 by none.
         """
-        outputs = zip(self._run(self.samples[index], on), self.plain[index], self._signals, strict=True)
-        return max(ratio(actual, expected, power(expected) or usual) for actual, expected, usual in outputs)
+        return self._lost(index, self._run(self.samples[index], on))
+
+    def _lost(self, index: int, outputs: Sequence[Array]) -> float:
+        pairs = zip(outputs, self.plain[index], self._signals, strict=True)
+        return max(ratio(actual, expected, power(expected) or usual) for actual, expected, usual in pairs)
 
     def losses(self, on: Iterable[int]) -> Array:
         """Of each sample: a pass."""
         on = frozenset(on)
         return np.array([self.loss(index, on) for index in range(len(self.samples))])
+
+    def left_out(self, index: int, numbers: Sequence[int]) -> tuple[float, list[float]]:
+        """Of a sample, the loss of all units, and of all but each of these while the others' errors stay (held.py).
+
+        Where a tensor is rounded that another unit has rounded already, and where values overflow, there is nothing
+        to be held: such units are left out of the graph as it is.
+        """
+        every, sample = frozenset(range(len(self.units))), self.samples[index]
+        if not held.holds(self.units):
+            return self.loss(index, every), [self.loss(index, every - {number}) for number in numbers]
+        self.runs += 1
+        recorder = self._held[0]
+        made = dict(zip((item.name for item in recorder.get_outputs()), recorder.run(None, sample), strict=True))
+        outputs = [np.asarray(made.pop(item.name), np.float64) for item in self._session.get_outputs()]
+        joint = self._lost(index, outputs)
+        errors = made if math.isfinite(joint) else None
+        return joint, [self._lost(index, self._run(sample, every - {number}, errors)) for number in numbers]
 
     @property
     def passes(self) -> int:
@@ -96,17 +131,27 @@ class Losses:
     passes: int
     reproducible: tuple[float | None, float | None] = (None, None)
     """How well the two rankings, by `alone` and by `without`, agree with the same of other samples: `agreement`."""
+    left_out_ci: Array | None = None
+    """95 % of `without` over samples, ±; None where each unit was left out of one sample only."""
 
     @property
     def left_out(self) -> Array:
-        """By unit, what ranks them by what goes where each is left out: the mean of what went and of its loss alone.
+        """By unit, what ranks them by what goes where each is left out: that, drawn towards its loss alone.
 
-        What goes is the loss alone and twice the product of its errors with the others'. The second is 0 on average
-        where errors have nothing to do with each other, and noise as large as the first for all but the worst units.
+        What goes is the loss alone and twice the product of its errors with the others', whose size goes by the root
+        of the loss. The less of the differences of the two is more than noise, the more counts the loss alone
+        (James and Stein's estimator, with one weight for all units).
         """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean: Array = (self.without + np.nan_to_num(self.alone / self.joint.mean())) / 2
-        return mean
+        with np.errstate(invalid="ignore"):
+            share: Array = np.nan_to_num(self.alone / self.joint.mean(), posinf=0)
+        if self.left_out_ci is None:
+            mean: Array = (self.without + share) / 2
+            return mean
+        size = np.maximum(share, share.max() * 1e-6 or 1.0)
+        seen, noise = (((self.without - share) ** 2) / size).mean(), ((self.left_out_ci / Z95) ** 2 / size).mean()
+        weight = max(0.0, 1 - noise / seen) if seen else 0.0
+        drawn: Array = share + weight * (self.without - share)
+        return drawn
 
 
 def budget(units: int) -> int:
@@ -114,15 +159,9 @@ def budget(units: int) -> int:
     return max(STATED + 1, math.floor(2 * math.sqrt(units)))
 
 
-def each(units: int, samples: int) -> tuple[int, int]:
-    """How many samples try each unit alone and left out: what the budget allows, at least one each.
-
-    Three of four go to the losses alone, or half where that is enough (`rank`). Those left out are small differences
-    of large ones: the ranking of all but the worst changes with the samples, however many there are.
-    """
-    total = max(2, max(budget(units) - STATED, 0) * samples // units)
-    without = max(1, total // 4)
-    return min(samples, total - without), min(samples, without)
+def tries(units: int, samples: int) -> int:
+    """On how many samples the budget lets each unit be tried, alone and left out together: one each at least."""
+    return max(2, max(budget(units) - STATED, 0) * samples // units)
 
 
 def least_samples(units: int) -> int:
@@ -133,39 +172,54 @@ def least_samples(units: int) -> int:
 def rank(switched: Switched) -> Losses:
     """Try every unit alone and left out, each on samples in turn.
 
-    Where half of the runs rank the units alone as other samples would, the other half is for those left out.
+    Where half of the runs rank the units alone as other samples would, the other half is for those left out, else a
+    quarter.
     """
     count, samples = len(switched.units), len(switched.samples)
-    everything = frozenset(range(count))
-    joint = switched.losses(everything)
-    per, fewer = each(count, samples)
-    half = max(1, (per + fewer) // 2)
-
-    def tried(number: int, places: range) -> list[int]:
-        return [(number * per + place) % samples for place in places]
-
-    def lost_alone(places: range) -> Array:
-        units = progress.counted(range(count), "unit")
-        return np.array([[switched.loss(index, {number}) for index in tried(number, places)] for number in units])
-
-    alone = lost_alone(range(half))
-    if (first := _alone_again(alone)) is not None and first >= REPRODUCED:
-        fewer = min(samples, per + fewer - half)
-    elif half < per:
-        alone = np.hstack([alone, lost_alone(range(half, per))])
-    places = range(fewer)
-    units = progress.counted(range(count), "unit left out")
-    rest = np.array([[switched.loss(i, everything - {number}) for i in tried(number, places)] for number in units])
-    usual = np.array([joint[tried(number, places)] for number in range(count)])
-    left_out_again = agreement(lambda part: gone(rest[:, part], usual[:, part]), fewer)
+    total = tries(count, samples)
+    alone = _alone(switched, min(samples, total - max(1, total // 4)), max(1, total // 2))
+    each = min(samples, total - alone.shape[1])
+    tried: list[list[int]] = [[] for _ in range(samples)]
+    for turn in range(count * each):
+        tried[turn % samples].append(turn // each)
+    joint = np.empty(samples)
+    rest: list[list[float]] = [[] for _ in range(count)]
+    usual: list[list[float]] = [[] for _ in range(count)]
+    for index in progress.counted(range(samples), "sample"):
+        joint[index], losses = switched.left_out(index, tried[index])
+        for number, loss in zip(tried[index], losses, strict=True):
+            rest[number].append(loss)
+            usual[number].append(joint[index])
+    without, of_all = np.array(rest), np.array(usual)
     return Losses(
         alone.mean(axis=1),
-        gone(rest, usual),
+        gone(without, of_all),
         joint,
         alone.shape[1],
         switched.passes,
-        (_alone_again(alone), left_out_again),
+        (_alone_again(alone), agreement(lambda part: gone(without[:, part], of_all[:, part]), each)),
+        interval(without, of_all),
     )
+
+
+def alone(switched: Switched) -> Array:
+    """The loss of each unit alone, of whose runs half are spared where other samples would rank alike."""
+    most = min(len(switched.samples), tries(len(switched.units), len(switched.samples)))
+    mean: Array = _alone(switched, most, max(1, most // 2)).mean(axis=1)
+    return mean
+
+
+def _alone(switched: Switched, most: int, first: int) -> Array:
+    """[unit, sample]: the loss of each unit alone on the `first` samples, and on `most` unless others rank alike."""
+    samples = len(switched.samples)
+
+    def lost(places: range) -> Array:
+        units = progress.counted(range(len(switched.units)), "unit")
+        return np.array([[switched.loss((n * most + place) % samples, {n}) for place in places] for n in units])
+
+    losses = lost(range(first))
+    again = _alone_again(losses)
+    return losses if first >= most or (again or 0) >= REPRODUCED else np.hstack([losses, lost(range(first, most))])
 
 
 def _alone_again(alone: Array) -> float | None:
@@ -177,6 +231,14 @@ def gone(rest: Array, joint: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         share: Array = np.nan_to_num(1 - rest.mean(axis=-1) / joint.mean(axis=-1), neginf=0)
     return share
+
+
+def interval(rest: Array, joint: Array) -> Array | None:
+    """95 % of what `gone` says, ±, by each sample's difference; None of one sample, or where one is no number."""
+    if joint.shape[-1] < 2 or not np.isfinite(joint).all() or not np.isfinite(rest).all():
+        return None
+    deviation: Array = (joint - rest).std(axis=-1, ddof=1) / math.sqrt(joint.shape[-1]) / joint.mean(axis=-1)
+    return Z95 * deviation
 
 
 def agreement(ranking: Callable[[list[int]], Array], samples: int) -> float | None:

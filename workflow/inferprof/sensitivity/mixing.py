@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from inferprof.machine.peaks import Peaks
 from inferprof.model.operators import bits
 from inferprof.plugins import Precision
 from inferprof.sensitivity import switches
-from inferprof.sensitivity.measure import Array, Losses, Switched, db
+from inferprof.sensitivity.measure import Array, Switched, db
 from inferprof.sensitivity.switches import Unit
 
 TRIES = 12
@@ -98,14 +99,13 @@ def time_of(nodes: Iterable[Node], held: Precision, peaks: Peaks) -> float:
 
 
 def choices(
-    units: Mapping[str, Sequence[Unit]], losses: Mapping[str, Losses], times: Mapping[tuple[str, str], float]
+    units: Mapping[str, Sequence[Unit]], losses: Mapping[str, Array], times: Mapping[tuple[str, str], float]
 ) -> list[Choice]:
     """Every unit in every format, numbered as the switches of all of them."""
     every: list[Choice] = []
     for name, of_format in units.items():
-        alone = losses[name].alone
         every += [
-            Choice(unit, name, len(every) + number, float(alone[number]), times[unit.name, name])
+            Choice(unit, name, len(every) + number, float(losses[name][number]), times[unit.name, name])
             for number, unit in enumerate(of_format)
         ]
     return every
@@ -138,7 +138,29 @@ def fastest(every: Sequence[Choice], plain_s: Mapping[str, float], allowed: floa
         steps = [step for name, choice in now.items() if choice for step in _steps(choice, of_unit[name], plain_s)]
         _, _, name, to = max(steps, key=lambda step: step[:2])
         now[name] = to
+    _fill(now, of_unit, plain_s, allowed)
     return tuple(choice for choice in now.values() if choice)
+
+
+def _fill(
+    now: dict[str, Choice | None],
+    of_unit: Mapping[str, Sequence[Choice]],
+    plain_s: Mapping[str, float],
+    allowed: float,
+) -> None:
+    """Take what is faster and still fits, the step that saves most time first: the last slower one may leave room."""
+
+    def saved(choice: Choice) -> float:
+        held = now[choice.unit.name]
+        return (held.time_s if held else plain_s[choice.unit.name]) - choice.time_s
+
+    spare = allowed - sum(choice.loss for choice in now.values() if choice)
+    for choice in sorted(itertools.chain(*of_unit.values()), key=saved, reverse=True):
+        held = now[choice.unit.name]
+        more = choice.loss - (held.loss if held else 0.0)
+        if saved(choice) > 0 and more <= spare:
+            now[choice.unit.name] = choice
+            spare -= more
 
 
 def _steps(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -172,17 +173,18 @@ def drop_unread(graph: Any) -> None:
     onnx_graph.drop_unread_weights(graph)
 
 
-def switchable(model: Any, units: Sequence[Unit]) -> Any:
+def switchable(model: Any, units: Sequence[Unit], *, held: bool = False) -> Any:
     """A float graph with a boolean input `switch/N` for unit N, which puts it into its format where it is true.
 
-    Of a weight both forms are stored, so that an evaluation quantizes activations alone.
+    Of a weight both forms are stored, so that an evaluation quantizes activations alone. With `held` not even these:
+    what the format adds to an activation is an input, of the name that `error` says.
     """
     import onnx
 
     result = copy.deepcopy(model)
     graph = result.graph
-    stored = _stored(model, units)
-    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in stored.items())
+    weights = stored(model, units)
+    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
     at: dict[tuple[str, int], list[tuple[int, Edge]]] = {}
     for number, unit in enumerate(units):
         for edge in unit.edges:
@@ -194,7 +196,7 @@ def switchable(model: Any, units: Sequence[Unit]) -> Any:
             chosen = at.get((name, place), ())  # of several formats one at most is switched on
             for index, (number, edge) in enumerate(chosen):
                 out = f"{name}/{place}/switched/{number}"
-                nodes.append(_choice(number, node.input[place] if index else edge.tensor, out, edge, stored))
+                nodes.append(_choice(number, node.input[place] if index else edge.tensor, out, edge, weights, held))
                 node.input[place] = out
         nodes.append(node)
         made = at.get((name, -1), ())
@@ -203,17 +205,22 @@ def switchable(model: Any, units: Sequence[Unit]) -> Any:
             if not index:
                 node.output[0] = before
             after = name if index == len(made) - 1 else f"{name}/float/{index + 1}"
-            nodes.append(_choice(number, before, after, edge, stored))
+            nodes.append(_choice(number, before, after, edge, weights, held))
     del graph.node[:], graph.value_info[:]
     graph.node.extend(nodes)
     drop_unread(graph)
     graph.input.extend(
         onnx.helper.make_tensor_value_info(switch(number), onnx.TensorProto.BOOL, []) for number in range(len(units))
     )
+    if held:
+        errors = dict.fromkeys(
+            error(edge) for _, edge in itertools.chain(*at.values()) if stored_as(edge) not in weights
+        )
+        graph.input.extend(onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in errors)
     return result
 
 
-def _stored(model: Any, units: Sequence[Unit]) -> dict[str, Any]:
+def stored(model: Any, units: Sequence[Unit]) -> dict[str, Any]:
     """What becomes of each weight that a unit puts into its format."""
     weights = {weight.name: weight for weight in model.graph.initializer}
     edges = {stored_as(edge): edge for unit in units for edge in unit.edges if edge.tensor in weights}
@@ -256,17 +263,24 @@ def stored_as(edge: Edge) -> str:
     return f"{edge.tensor}/{first.input[1] if len(first.input) > 1 else last.output[0]}"
 
 
+def error(edge: Edge) -> str:
+    """The input that holds what the format adds to a tensor."""
+    return f"{stored_as(edge)}/error"
+
+
 def switch(number: int) -> str:
     """The input that switches a unit."""
     return f"switch/{number}"
 
 
-def _choice(number: int, tensor: str, out: str, edge: Edge, stored: Mapping[str, Any]) -> Any:
+def _choice(number: int, tensor: str, out: str, edge: Edge, weights: Mapping[str, Any], held: bool) -> Any:
     """The If by which a unit's switch chooses what stands in the place of a tensor."""
     import onnx
 
-    if stored_as(edge) in stored:
+    if stored_as(edge) in weights:
         inside = [onnx.helper.make_node("Identity", [stored_as(edge)], [f"{out}/in"])]
+    elif held:
+        inside = [onnx.helper.make_node("Add", [tensor, error(edge)], [f"{out}/in"])]
     else:
         inside = list(chained(edge.chain, tensor, f"{out}/in"))
     beside = [onnx.helper.make_node("Identity", [tensor], [f"{out}/as_is"])]

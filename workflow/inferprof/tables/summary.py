@@ -168,7 +168,7 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
         "low": low,
         "high": high,
         "rounds": len(measured),
-        "stopped_by": ", ".join(sorted({str(how) for how in measured["stopped_by"]})),
+        "stopped_by": ", ".join(sorted({str(how) for how in measured["stopped_by"] if how})),
         "settled": bool(all(measured["settled"])),
         "drift": max((drift for drift in drifts if drift is not None), key=abs, default=None),
         "settling": list(zip(measured["settled"], drifts, strict=True)),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from inferprof.tables.trace.intervals import Intervals, at_least_two
+from inferprof.tables.trace.intervals import Intervals, at_least_two, last_before
 
 
 def intervals(*pairs: tuple[int, int]) -> Intervals:
@@ -50,3 +51,9 @@ def test_sets_that_only_touch_do_not_overlap() -> None:
 def test_nanoseconds_since_the_epoch_stay_exact() -> None:
     start = 1_764_290_000_000_000_001
     assert intervals((start, start + 3)).total == 3
+
+
+@pytest.mark.parametrize("times", [[0, 9, 10, 11, 20, 20, 35], [35, 0, 20, 10, 9, 11, 20]])
+def test_the_last_edge_before_a_time_is_the_same_in_any_order_of_the_times(times: list[int]) -> None:
+    edges = np.array([10, 20, 20, 30])
+    assert last_before(edges, np.array(times)).tolist() == [sum(edge <= time for edge in edges) - 1 for time in times]

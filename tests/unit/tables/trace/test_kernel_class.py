@@ -7,6 +7,10 @@ import pytest
 from inferprof.tables.trace.kernel_class import EITHER_FP8, classify, own_name
 
 CASES = [
+    # attention
+    ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<(PosEncodingMode)0>(Params)", "attention", None, None),
+    # copy
+    ("void flashinfer::AppendPagedKVCacheKernel<128>(paged_kv_t)", "copy", None, None),
     # gemm
     ("nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_bias_TNT", "gemm", "fp16", True),
     ("nvjet_tst_192x8_64x8_4x1_v_bz_TNT", "gemm", "bf16", True),

@@ -13,6 +13,7 @@ from inferprof.files import unpacked
 from inferprof.findings import Total
 from inferprof.readers.kind import Capture, Head, Kind, Lack, waits
 from inferprof.readers.kinds.nsys_text import PROGRESS
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,10 @@ def recognises(head: Head) -> bool:
         )
     if "traceEvents" in text or "traceEvents" in _document(head.path):
         return True
-    raise UserError(f"{head.path} is JSON without traceEvents: give a trace of torch.profiler's export_chrome_trace")
+    raise UserError(
+        f"{head.path} is JSON without traceEvents: give a trace of torch.profiler's export_chrome_trace; of a "
+        "study, `inferprof report`"
+    )
 
 
 def _document(path: Path) -> Any:
@@ -95,14 +99,14 @@ def _on_cpu(times: pd.Series) -> Capture:
     from inferprof.readers.kinds.ort import operators
 
     whole = float(times.sum())
-    shares = times.groupby(level=0).sum().sort_values(ascending=False, kind="stable") / whole
+    shares = times.groupby(level=0).sum().sort_values(ascending=False, kind="stable") / (whole or 1.0)
     parts = {str(name): float(share) * whole for name, share in shares.head(SHOWN).items()}
     parts["other operators"] = whole - sum(parts.values())
     return Capture(
         "kineto",
-        ["torch.profiler (Kineto)", "no GPU", f"{len(times):,} calls of {len(shares):,} operators"],
+        ["torch.profiler (Kineto)", "no GPU", f"{counted(len(times), 'call')} of {counted(len(shares), 'operator')}"],
         parts=parts,
-        total=Total(whole, "the operators, each without those that it calls"),
+        total=Total(whole, "the operators, each without those that it calls") if whole else None,
         answers=list(operators(shares, "kineto")),
         lacks=(TIMED, RECORD),
     )

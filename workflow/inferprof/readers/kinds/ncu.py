@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from inferprof.findings import Answer, Bottleneck, Finding
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 from inferprof.readers.ncu_launches import Launch
+from inferprof.words import counted, ms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,18 +61,20 @@ def _capture(launches: Callable[[Path], list[Launch]]) -> Callable[[Path], Captu
     def read(path: Path) -> Capture:
         from inferprof.readers import ncu_launches
 
-        counted = launches(path)
-        distinct = len({launch.name for launch in counted})
-        lacks = (
+        launched = launches(path)
+        distinct = len({launch.name for launch in launched})
+        lacks = [
             Lack(
                 "how long an inference takes and what runs beside these kernels, each alone with cold caches",
                 "nsys profile --trace=cuda,nvtx …",
             ),
-        )
-        ran = ["Nsight Compute", f"{len(counted):,} launches of {distinct:,} kernels"]
-        rows = ncu_launches.rows(counted, "ncu")
+        ]
+        ran = ["Nsight Compute", f"{counted(len(launched), 'launch')} of {counted(distinct, 'kernel')}"]
+        rows = ncu_launches.rows(launched, "ncu")
         findings = _bounds(rows)
         answers = [Answer("ncu_bound", "kernel", "found", findings=tuple(findings))] if findings else []
+        if not findings:
+            lacks.insert(0, Lack("what bounds these kernels: that was not counted", "ncu --set full …"))
         return Capture("ncu", ran, rows=rows, answers=answers, lacks=lacks)
 
     return read
@@ -90,14 +93,14 @@ def _bounds(rows: pd.DataFrame) -> list[Finding]:
     wanted = ["duration_total", "sm_throughput", "memory_throughput"]
     if not set(wanted) <= set(launches):
         return []
-    counted = launches.dropna(subset=wanted).astype(dict.fromkeys(wanted, float))
-    longest = counted.sort_values("duration_total", ascending=False, kind="stable").drop_duplicates("name")
+    timed = launches.dropna(subset=wanted).astype(dict.fromkeys(wanted, float))
+    longest = timed.sort_values("duration_total", ascending=False, kind="stable").drop_duplicates("name")
     findings = []
     for row in rows_of(longest.head(SHOWN)):
         shares = bounds.of_launch({name: value for name, value in row.items() if not pd.isna(value)})
         bound = max(shares, key=lambda name: shares[name])
         reason = (
-            f"{row['duration_total'] / 1e6:.4g} ms, SM {row['sm_throughput']:.1f} %, "
+            f"{ms(row['duration_total'], 4)}, SM {row['sm_throughput']:.1f} %, "
             f"memory {row['memory_throughput']:.1f} %: bound by {bound}"
         )
         evidence = {name: float(row[name]) for name in wanted}

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN: Final = 3
 PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
 """How nsys counts its steps, in front of text tables."""
+ALL: Final = "all rows of `nsys stats`"
+WORTH_SAYING: Final = 0.01
+"""Share of the time from which on missing rows are spoken of."""
 _CSV_HEADER: Final = re.compile(r"^(?:Time ?\(%\)|Total(?: \([^)\n]+\))?|Start \([^)\n]+\))[,;\t]", re.MULTILINE)
 """How the tables of `nsys stats --format csv` begin, perhaps behind what the tool or the program printed."""
 _TEXT_MARKS: Final = (
@@ -37,14 +45,38 @@ def read(path: Path) -> Capture:
     from inferprof.readers import nsys_stats
 
     rows = nsys_stats.read(path, "nsys")
-    reports = rows.loc[rows["metric"] == "untold_share", "name"].tolist()
+    untold = rows.loc[rows["metric"] == "untold_share"].set_index("name")["value"]
     lacks = (
+        *(
+            Lack(
+                f"{100 * share:.0f} % of the time of {report}: rows are cut off, and shares are of the others",
+                ALL,
+            )
+            for report, share in untold.items()
+            if WORTH_SAYING <= share < 1
+        ),
         Lack(
             "when each kernel ran: how long an inference takes, and what the GPU waits for",
             "nsys export --type sqlite REPORT.nsys-rep",
         ),
     )
-    return Capture("nsys", ["nsys stats", f"reports {', '.join(dict.fromkeys(reports))}"], rows=rows, lacks=lacks)
+    reports = ", ".join(dict.fromkeys(map(str, untold.index)))
+    ran = ["nsys stats", f"reports {reports}"]
+    return Capture("nsys", ran, rows=rows, notes=list(_longest(rows)), lacks=lacks)
+
+
+def _longest(rows: pd.DataFrame) -> Iterator[str]:
+    """`calls: 97 × cudaFree 12.3 ms; …`: what takes longest, or is largest, apart from kernels."""
+    for level, what in (("api", "calls"), ("memcpy", "copies"), ("memset", "memsets"), ("range", "ranges")):
+        for metric, unit in (("duration_total", "ms"), ("bytes_total", "MB")):
+            own = rows[rows["level"].eq(level) & rows["metric"].eq(metric)]
+            summed = own.groupby("name")[["instances", "value"]].sum().nlargest(SHOWN, "value").astype(float)
+            listed = (
+                f"{name} {count:,.0f} × {value / count / 1e6:.3g} {unit}"
+                for name, count, value in zip(summed.index, summed["instances"], summed["value"], strict=True)
+            )
+            if len(summed):
+                yield f"{what}: {'; '.join(listed)}"
 
 
 NSYS_STATS: Final = Kind(

@@ -13,6 +13,7 @@ from inferprof.files import unpacked
 from inferprof.findings import Answer, Finding
 from inferprof.readers import ort_log
 from inferprof.readers.kind import Capture, Kind, Lack
+from inferprof.words import counted, ms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +42,7 @@ def read(path: Path) -> Capture:
     kernels = [event for event in ort_events.read(path) if event["cat"] == "Kernel"]
     on_gpu = providers.on_gpu(rows)
     first = ", the first and only one, in which nodes tune themselves" if len(profile.runs) == 1 else ""
-    ran = ["ONNX Runtime's profile", f"{runs or 'no whole'} run{'s' if runs != 1 else ''}{first}"]
+    ran = ["ONNX Runtime's profile", f"{counted(runs, 'run') if runs else 'no whole runs'}{first}"]
     return Capture(
         TOOL,
         ran,
@@ -65,11 +66,10 @@ def placement(nodes: pd.DataFrame) -> str:
         own, provider = row["nodes"] - row["copies"], row["provider"]
         kinds = nodes[(nodes["provider"] == provider) & ~nodes["op_type"].str.startswith("Memcpy")]
         named = _few(Counter(kinds["op_type"])) if provider == CPU and len(table) > 1 else ""
-        parts.append(f"{provider} {own:,.0f} nodes{named}, {row['duration'] / 1e6:.3g} ms")
+        if own:  # one that only copies has these below
+            parts.append(f"{provider} {counted(own, 'node')}{named}, {ms(row['duration'])}")
     copied = nodes[nodes["op_type"].str.startswith("Memcpy")]
-    copies = (
-        f"; copies {copied['executions'].sum():.0f}, {copied['duration'].sum() / 1e6:.3g} ms" if len(copied) else ""
-    )
+    copies = f"; copies {copied['executions'].sum():.0f}, {ms(copied['duration'].sum())}" if len(copied) else ""
     return f"placement a run: {'; '.join(parts)}{copies}"
 
 
@@ -154,7 +154,7 @@ def read_log(path: Path) -> Capture:
     lacks = [Lack("how long anything takes: a log has no times of nodes", "SessionOptions.enable_profiling = True")]
     placed = [session for session in made if session.nodes]
     answers = [answer for session in placed for answer in _left(session)]
-    ran = ["ONNX Runtime's log", f"{len(made)} session{'s' if len(made) > 1 else ''}"]
+    ran = ["ONNX Runtime's log", counted(len(made), "session")]
     return Capture(LOG, ran, answers=answers, notes=notes, lacks=lacks, runtime="ort")
 
 
@@ -167,12 +167,12 @@ def _session(session: ort_log.Placement, number: int, count: int) -> Iterator[st
         copies = types.get(ort_log.COPY, 0)
         own = Counter({name: count for name, count in types.items() if name != ort_log.COPY})
         named = _few(own) if provider == CPU and len(session.nodes) > 1 and own else ""
-        parts.append(f"{provider} {f'{nodes - copies:,}' if nodes else 'all'} nodes{named}")
+        parts.append(f"{provider} {counted(nodes - copies, 'node') if nodes else 'all nodes'}{named}")
     copied = max(session.copies, sum(types.get(ort_log.COPY, 0) for types in session.types.values()))
     if parts:
         yield f"placement{which}: {'; '.join(parts)}; copies {copied}"
     for why, nodes in Counter(session.reasons.values()).most_common():
-        yield f"left to the CPU: {nodes} nodes, since {why}"
+        yield f"left to the CPU: {counted(nodes, 'node')}, since {why}"
     for text in [*session.errors, *session.warnings][:SHOWN]:
         yield f"says: {text}"
 
@@ -186,7 +186,8 @@ def _left(session: ort_log.Placement) -> Iterator[Answer]:
     named = ", ".join(f"{name} {count}" for name, count in types.most_common(SHOWN) if name != ort_log.COPY)
     copies = max(session.copies, sum(own.get(ort_log.COPY, 0) for own in session.types.values()))
     reason = (
-        f"{session.nodes[CPU]} nodes are on the CPU beside {others[0]} ({named or 'not named'}), with {copies} copies"
+        f"beside {others[0]} the CPU has {counted(session.nodes[CPU], 'node')} ({named or 'not named'}), with "
+        f"{counted(copies, 'copy')}"
     )
     on_purpose = sum("deemed faster" in why for why in session.reasons.values())
     tail = f"; {on_purpose} of them on purpose, for sizes of tensors" if on_purpose else ""

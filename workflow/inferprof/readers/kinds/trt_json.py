@@ -15,6 +15,7 @@ from inferprof.readers import trtexec_bound
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 from inferprof.readers.trtexec_log import TrtexecRun
 from inferprof.tables.nodes.trt_engine import Layer, LayerTime
+from inferprof.words import counted, ms
 
 TOOL: Final = "trt_layers"
 _TRT_JSON: Final = re.compile(
@@ -101,8 +102,8 @@ def engine(
     findings = _findings(layers, times, total) if total else []
     inferences = max((time.count for time in times), default=0)
     ran = [
-        f"TensorRT engine of {len(layers or times):,} layers",
-        *([f"timed one by one over {inferences:,} inferences"] if times else ["no times"]),
+        f"TensorRT engine of {counted(len(layers or times), 'layer')}",
+        *([f"timed one by one over {counted(inferences, 'inference')}"] if times else ["no times"]),
     ]
     return Capture(
         TOOL,
@@ -153,7 +154,7 @@ def _findings(layers: Sequence[Layer], times: Sequence[LayerTime], total: float)
         findings.append(_finding("reformats", "kernels", spent / total, reason, Gain(0.0, spent), advice))
     longest = max(times, key=lambda time: time.mean)
     if longest.mean / total >= LONG and longest not in converting:
-        reason = f"one layer takes {longest.mean / 1e6:.3g} ms, {100 * longest.mean / total:.1f} % of all"
+        reason = f"one layer takes {ms(longest.mean)}, {100 * longest.mean / total:.1f} % of all"
         advice = "see which kernels it runs (nsys), and what bounds them (ncu); another size, format or operator"
         findings.append(_finding(longest.name, "kernels", longest.mean / total, reason, None, advice))
     return findings
@@ -206,9 +207,7 @@ def _longest(times: Sequence[LayerTime], total: float) -> list[str]:
     if not times:
         return []
     top = sorted(times, key=lambda time: -time.mean)[:SHOWN]
-    return [
-        "longest: " + "; ".join(f"{t.name} {t.mean / 1e6:.4g} ms ({100 * t.mean / max(total, 1):.1f} %)" for t in top)
-    ]
+    return ["longest: " + "; ".join(f"{t.name} {ms(t.mean, 4)} ({100 * t.mean / max(total, 1):.1f} %)" for t in top)]
 
 
 def _lacks(layers: Sequence[Layer], times: Sequence[LayerTime]) -> Iterator[Lack]:
@@ -254,7 +253,7 @@ def _inferences(path: Path, content: Sequence[Mapping[str, float]], notes: Seque
     first, last = content[0], content[-1]
     span = max(last.get("endD2hMs", last.get("endOutMs", 0.0)), last["endComputeMs"]) - first["startEnqMs"]
     run.throughput = 1e3 * len(content) / span if span > 0 else None
-    judged = trtexec_bound.capture(run, [f"trtexec --exportTimes, {len(content):,} inferences"], notes)
+    judged = trtexec_bound.capture(run, [f"trtexec --exportTimes, {counted(len(content), 'inference')}"], notes)
     mean = run.summary[trtexec_bound.GPU_TIME]["mean"]
     compute = f"GPU compute: mean {mean:.6g} ms, median {run.of(trtexec_bound.GPU_TIME, 'median'):.6g} ms"
     return replace(judged, rows=trt_layers.tidy_inferences(stages, TOOL), notes=[*judged.notes, compute])

@@ -12,6 +12,7 @@ from inferprof.files import unpacked
 from inferprof.readers import trtexec_bound
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 from inferprof.readers.trtexec_log import RUNNING, TrtexecRun, joined, runs
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,17 +53,21 @@ def _ran(run: TrtexecRun) -> list[str]:
     """Version, GPU, number format, shapes and file."""
     version = f" {'.'.join(map(str, run.version))}" if run.version else " 7 or older" if run.command else ""
     shapes = run.option("Input inference shapes", "Input inference shape")
-    model = run.option("Model", "Load engine", "Prototxt")
+    model = trtexec_bound.model_of(run)
     precision = run.option("Precision")
     return [
         f"trtexec of TensorRT{version}",
         *filter(
             None,
-            [run.option("Selected Device"), precision and f"precision {precision}", shapes and f"shape {shapes}"],
+            [run.option("Selected Device"), precision and f"precision {precision}", shapes and _shapes(shapes)],
         ),
-        *([Path(model).name] if model else []),
+        *([model] if model else []),
         *([f"{run.throughput:,.6g} qps"] if run.throughput else []),
     ]
+
+
+def _shapes(told: str) -> str:
+    return "shapes of the model" if told == "model" else f"shape {told}"
 
 
 def _longest(run: TrtexecRun) -> list[str]:
@@ -72,7 +77,7 @@ def _longest(run: TrtexecRun) -> list[str]:
     whole = sum(layer.mean for layer in run.layers)
     top = sorted(run.layers, key=lambda layer: -layer.mean)[:SHOWN]
     shares = "; ".join(f"{layer.name} {layer.mean:.4g} ms ({100 * layer.mean / whole:.1f} %)" for layer in top)
-    return [f"{len(run.layers)} layers take {whole:.4g} ms: {shares}"]
+    return [f"{whole:.4g} ms in {counted(len(run.layers), 'layer')}: {shares}"]
 
 
 def _without_summary(path: Path, every: Sequence[TrtexecRun]) -> Capture:

@@ -13,12 +13,13 @@ from inferprof.report.common import FEW, enumerated, few, name_of, of_rounds, pa
 from inferprof.report.diagnosed import measured, sentences
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import half_width, percent, plural, ratio, significant
+from inferprof.report.numbers import half_width, percent, ratio, significant
 from inferprof.report.section import Section
 from inferprof.report.winner import Winner
 from inferprof.tables import summary
 from inferprof.tables.nodes import precision_truth
 from inferprof.tables.records import key_of, rows_of
+from inferprof.words import counted
 
 COLUMNS = (
     Column("model", "model"),
@@ -185,9 +186,9 @@ def _vague(evidence: Evidence) -> Iterator[str]:
     vague = {key_of(row) for row in rows_of(evidence.latency) if _is_vague(row)}
     if vague:
         yield (
-            f"{len(vague)} of {plural(len(evidence.measured), 'case')} have a median that is known to no better than "
-            f"±{percent(100 * VAGUE)}, or that has no interval: see ± under Latency. A longer `budget_s:` or more "
-            "`rounds:` under `protocol:` narrow it."
+            f"{len(vague)} of {counted(len(evidence.measured), 'case')} have a median that is known to no better "
+            f"than ±{percent(100 * VAGUE)}, or that has no interval: see ± under Latency. A longer `budget_s:` or "
+            "more `rounds:` under `protocol:` narrow it."
         )
 
 
@@ -206,7 +207,7 @@ def _counts(evidence: Evidence) -> str:
     names = {"ok": "measured", "to come": "to come", EXCLUDED: EXCLUDED, "refused": "refused", "failed": "failed"}
     names["broken"] = "without a record"
     parts = [f"{counts[key]} {name}" for key, name in names.items() if counts.get(key)]
-    return f"{plural(sum(counts.values()), 'case')}: {', '.join(parts) or 'none'}."
+    return f"{counted(sum(counts.values()), 'case')}: {', '.join(parts) or 'none'}."
 
 
 SECTION = Section(

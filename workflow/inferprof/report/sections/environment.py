@@ -11,8 +11,9 @@ from inferprof.files import read_json
 from inferprof.report.common import few, optional, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
-from inferprof.report.numbers import NS_PER_US, microseconds, plural, significant
+from inferprof.report.numbers import NS_PER_US, microseconds, significant
 from inferprof.report.section import Section
+from inferprof.words import counted
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))
 BANDWIDTH_COLUMNS = (
@@ -96,7 +97,7 @@ def _records(evidence: Evidence) -> list[Block]:
     revisions = sorted({record.environment.git or NULL for record in measured})
     started = sorted(record.started for record in measured)
     span = f"started between {started[0]} and {started[-1]}"
-    text = f"{plural(len(measured), 'record')}, {span}, at git revision {few(revisions)}."
+    text = f"{counted(len(measured), 'record')}, {span}, at git revision {few(revisions)}."
     blocks: list[Block] = [Text(text)]
     if len(revisions) > 1:
         blocks.append(Text("The records come from different revisions of this code.", mark="warn"))

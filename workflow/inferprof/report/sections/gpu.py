@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from inferprof.documents.record import Energy, Gauges
+from inferprof.documents.telemetry import Energy, Gauges
 from inferprof.findings import END_TO_END
 from inferprof.report.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
 from inferprof.report.evidence import Evidence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,7 +10,7 @@ from inferprof.documents import Cost
 from inferprof.machine import peaks
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, three_digits
+from inferprof.report.numbers import MIB, NS_PER_MS, NS_PER_US, mebibytes, three_digits
 from inferprof.report.section import Section
 from inferprof.tables import roofs
 from inferprof.tables.limits import gpu_floors
@@ -47,6 +48,8 @@ NOTE: Final = (
     "copies and what libraries lose come on top, of small models many times as much. fp32 is without TF32. MiB: "
     "weights and the largest operator's tensors, at least."
 )
+SMALL_NS: Final = 1e4
+"""Ours: below it times are in µs."""
 NO_SIZE: Final = "the sizes of the graph are not known"
 
 
@@ -60,9 +63,10 @@ def build(evidence: Evidence) -> Sequence[Block]:
     every = [(graph, cost, gpu_floors.floors(cost, peaks.every())) for graph, cost in costs]
     if not every:
         return ()
-    shown = tuple((*_graph(graph, cost), *_shown(floors)) for graph, cost, floors in every)
+    ns_per_unit, unit = _unit([floor.ns for _, _, floors in every for floor in floors if floor.ns])
+    shown = tuple((*_graph(graph, cost), *_shown(floors, ns_per_unit)) for graph, cost, floors in every)
     rows = tuple((*_graph(graph, cost), *_row(floor)) for graph, cost, floors in every for floor in floors)
-    title = "Least time on GPUs, ms: a lower bound"
+    title = f"Least time on GPUs, {unit}: a lower bound"
     return (
         Table("least_times", title, COLUMNS, shown, NOTE, groups=2),
         Table("gpu_floors", "The same of every GPU on file", ALL_COLUMNS, rows, csv_only=True),
@@ -78,16 +82,21 @@ def _graph(graph: tuple[str, str, str], cost: Cost) -> list[Cell]:
     ]
 
 
-def _shown(floors: Sequence[Floor]) -> list[Cell]:
+def _unit(times: Sequence[float]) -> tuple[float, str]:
+    """ns per unit, and the unit of a table's times: one in which the smallest has few zeros in front."""
+    return (NS_PER_MS, "ms") if min(times, default=math.inf) >= SMALL_NS else (NS_PER_US, "µs")
+
+
+def _shown(floors: Sequence[Floor], ns_per_unit: float) -> list[Cell]:
     by_name = {floor.gpu.gpu: floor for floor in floors}
-    return [_time(by_name[gpu]) for gpu in SHOWN]
+    return [_time(by_name[gpu], ns_per_unit) for gpu in SHOWN]
 
 
-def _time(floor: Floor) -> Cell:
+def _time(floor: Floor, ns_per_unit: float = NS_PER_MS) -> Cell:
     return (
         missing(floor.not_known)
         if floor.ns is None
-        else number(floor.ns / NS_PER_MS, three_digits(floor.ns / NS_PER_MS))
+        else number(floor.ns / NS_PER_MS, three_digits(floor.ns / ns_per_unit))
     )
 
 

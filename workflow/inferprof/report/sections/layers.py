@@ -19,11 +19,12 @@ from inferprof.report.model import (
     number,
     words,
 )
-from inferprof.report.numbers import NS_PER_US, count, microseconds, plural
+from inferprof.report.numbers import NS_PER_US, count, microseconds
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
 from inferprof.tables.records import key_of, rows_of
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,14 +174,14 @@ def _opened(profile: Profile, layers: pd.DataFrame, kernels: pd.DataFrame) -> En
     shown = layers.head(OPENED_LAYERS)
     inside = [_opened_layer(row, kernels[kernels["layer"] == row["layer"]]) for row in rows_of(shown)]
     if rest := len(layers) - len(shown):
-        inside.append(Entry(f"{plural(rest, 'more layer')} in csv/all_layers.csv"))
-    return Entry(path_of(profile.case), plural(len(layers), "layer"), tuple(inside))
+        inside.append(Entry(f"{counted(rest, 'more layer')} in csv/all_layers.csv"))
+    return Entry(path_of(profile.case), counted(len(layers), "layer"), tuple(inside))
 
 
 def _opened_layer(row: dict[str, Any], kernels: pd.DataFrame) -> Entry:
     label = f"{row['layer']} ({row['layer_type']})" if row["layer_type"] else row["layer"]
     formats = f" {row['inputs']} → {row['outputs']}" if row["inputs"] or row["outputs"] else ""
-    nodes = (Entry(f"made of {few(row['nodes'])}", plural(len(row["nodes"]), "ONNX node")),) if row["nodes"] else ()
+    nodes = (Entry(f"made of {few(row['nodes'])}", counted(len(row["nodes"]), "ONNX node")),) if row["nodes"] else ()
     inside = (*nodes, *(_opened_kernel(kernel) for kernel in rows_of(kernels.head(TOP_KERNELS))))
     converts = f", only converts ({row['conversion']})" if row["conversion"] else ""
     return Entry(f"{label}{formats}{converts}", f"{100 * row['share']:.1f} %", inside, "warn" if converts else None)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from inferprof.report.common import braced, few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Column, Table, Text, number, words
-from inferprof.report.numbers import percent, plural
+from inferprof.report.numbers import percent
 from inferprof.report.section import Section
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables import gate
 from inferprof.tables.records import CASE_KEY, rows_of
+from inferprof.words import counted
 
 NO_REVISION = "that is not known"
 KIND_COLUMNS = (Column("pattern", "path under results/"), Column("count", "files", "number"))
@@ -46,7 +47,7 @@ def _rounds(evidence: Evidence) -> str:
             f"One round per case, and up to {evidence.rounds} where they could change which case is fastest or "
             "whether it is faster than the baseline."
         )
-    return f"{plural(evidence.rounds, 'round')} per case."
+    return f"{counted(evidence.rounds, 'round')} per case."
 
 
 def reproduce(evidence: Evidence) -> Sequence[Block]:

@@ -18,7 +18,7 @@ from inferprof.report.common import (
 )
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural, significant
+from inferprof.report.numbers import NS_PER_MS, count, milliseconds, significant
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, join_of, profiles, slow_down
 from inferprof.report.section import Section
 from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
@@ -26,6 +26,7 @@ from inferprof.tables.nodes import attribution
 from inferprof.tables.overhead import ITERATION
 from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,15 +186,15 @@ def _kernels(profile: Profile, join: pd.DataFrame, counted: Counted) -> list[tup
 # --- what opens ------------------------------------------------------------------------------------------------
 
 
-def _opened(profile: Profile, join: pd.DataFrame, counted: Counted) -> Entry:
+def _opened(profile: Profile, join: pd.DataFrame, counters: Counted) -> Entry:
     """A case at the level of `join`, its longest owners in it, and in each of them its kernels."""
     level = join["owner_level"].iloc[0]
     owners = attribution.by_owner(join, level).dropna(subset=["owner"])
     shown = rows_of(owners.head(OPENED))
-    inside = [_opened_owner(profile, row, join[join["owner"] == row["owner"]], counted) for row in shown]
+    inside = [_opened_owner(profile, row, join[join["owner"] == row["owner"]], counters) for row in shown]
     if rest := len(owners) - len(inside):
         inside.append(Entry(f"{rest:,} more in csv/all_nodes.csv"))
-    return Entry(f"{path_of(profile.case)} ({profile.tool})", plural(len(owners), LEVELS[level]), tuple(inside))
+    return Entry(f"{path_of(profile.case)} ({profile.tool})", counted(len(owners), LEVELS[level]), tuple(inside))
 
 
 def _opened_owner(profile: Profile, row: dict[str, Any], kernels: pd.DataFrame, counted: Counted) -> Entry:

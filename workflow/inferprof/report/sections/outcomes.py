@@ -9,9 +9,9 @@ from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, words
-from inferprof.report.numbers import plural
 from inferprof.report.section import Section
 from inferprof.tables.records import rows_of
+from inferprof.words import counted
 
 MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}
 LIMIT = 20
@@ -40,7 +40,7 @@ def refused(evidence: Evidence) -> Sequence[Block]:
         return (Text("No case was refused."),)
     groups = sorted(frame.groupby("reason", sort=False), key=lambda item: -len(item[1]))
     rows = tuple(_refusal(str(reason), group) for reason, group in groups)
-    title = f"{plural(len(frame), 'case')} refused before running, by reason; each of them is in cases.csv"
+    title = f"{counted(len(frame), 'case')} refused before running, by reason; each of them is in cases.csv"
     return (Table("refused", title, REFUSED_COLUMNS, rows),)
 
 
@@ -50,11 +50,11 @@ def failed(evidence: Evidence) -> Sequence[Block]:
     for outcome, meaning in MEANINGS.items():
         frame = evidence.of(outcome)
         if not frame.empty:
-            title = f"{plural(len(frame), 'case')} {meaning}"
+            title = f"{counted(len(frame), 'case')} {meaning}"
             blocks.append(Table(outcome, title, REASON_COLUMNS, _reasons(frame, "fail"), groups=2, limit=LIMIT))
     stages = [*_failed_stages(evidence), *_failed_captures(evidence)]
     if stages:
-        title = f"{plural(len(stages), 'stage')} without a result"
+        title = f"{counted(len(stages), 'stage')} without a result"
         blocks.append(Table("failed_stages", title, STAGE_COLUMNS, tuple(stages), limit=LIMIT))
     return tuple(blocks) or (Text("No case failed."),)
 
@@ -79,7 +79,7 @@ def checks(evidence: Evidence) -> Sequence[Block]:
         return (Text("No record holds a self-check."),)
     made = evidence.checks[evidence.checks["passed"].notna()]
     bad = made[~made["passed"].astype(bool)]
-    passed = f"{len(made) - len(bad)} of {plural(len(made), 'self-check')} passed"
+    passed = f"{len(made) - len(bad)} of {counted(len(made), 'self-check')} passed"
     blocks: list[Block] = [Text(f"{passed}.")]
     if not bad.empty:
         title = f"{passed}. These did not, so don't trust their cases:"
@@ -87,7 +87,7 @@ def checks(evidence: Evidence) -> Sequence[Block]:
         blocks = [Table("failed_checks", title, CHECK_COLUMNS, rows, groups=2, limit=LIMIT)]
     unmade = evidence.checks[evidence.checks["passed"].isna()]
     for (check, why), rows_ in unmade.groupby(["check", "detail"], sort=True):
-        blocks.append(Text(f"{check} could not be checked in {plural(len(rows_), 'run')}: {why}", "item", "warn"))
+        blocks.append(Text(f"{check} could not be checked in {counted(len(rows_), 'run')}: {why}", "item", "warn"))
     return blocks
 
 

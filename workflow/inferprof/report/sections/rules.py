@@ -10,12 +10,12 @@ from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import plural
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
 from inferprof.tables.counters import ncu_rules
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.records import rows_of
+from inferprof.words import counted
 
 APART: Final = ("theirs alone", "ours alone")
 LIMIT: Final = 20
@@ -54,7 +54,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     title = "Where they disagree"
     tables = [Table("ncu_rules", title, COLUMNS, apart, NOTE, groups=5, limit=LIMIT)] if apart else []
     rest = Table("all_ncu_rules", "Every rule that expects a gain", COLUMNS, every, csv_only=True)
-    return (Text(f"{plural(len(results), 'result')}: {tally}."), *tables, rest)
+    return (Text(f"{counted(len(results), 'result')}: {tally}."), *tables, rest)
 
 
 def _row(profile: Profile, row: Mapping[str, Any]) -> tuple[Cell, ...]:

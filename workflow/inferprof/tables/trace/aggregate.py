@@ -12,6 +12,9 @@ from inferprof.tables.trace.api_kind import api_kind
 from inferprof.tables.trace.intervals import Times
 from inferprof.tables.trace.timeline import KINDS, MEMCPY, MEMSET, NOT_TOLD, PATH_SEPARATOR, Timeline
 
+INT_BITS: Final = 63
+MOST_DENSE: Final = 1 << 20
+"""Of so few possible numbers each has a place in a table; of more only those that occur."""
 _KEYS: Final = ("kind", "name", "range", "owner", "path", "device", "stream", "instances")
 
 
@@ -30,7 +33,7 @@ def operations(
     if owner is not None:
         columns["owner"], owners = pd.factorize(np.asarray(owner, object))
         keys = (*keys, "owner")
-    group, wide = _grouped({key: columns[key] for key in ("kind", *keys)})
+    group, wide = grouped({key: columns[key] for key in ("kind", *keys)})
     wide = wide.join(_statistics(group, columns["end"] - columns["start"]))
     size = np.bincount(group, weights=columns["bytes"], minlength=len(wide))
     not_told = np.bincount(group, weights=columns["bytes"] == NOT_TOLD, minlength=len(wide)) > 0
@@ -64,13 +67,13 @@ def api_calls(timeline: Timeline, keys: Sequence[str] = ("name", "range")) -> pd
 
 
 def _call_rows(columns: Mapping[str, np.ndarray], timeline: Timeline, keys: Sequence[str]) -> pd.DataFrame:
-    group, wide = _grouped({key: columns[key] for key in keys})
+    group, wide = grouped({key: columns[key] for key in keys})
     return _named(tidy_rows(wide.join(_statistics(group, columns["duration"]))), timeline)
 
 
 def ranges(timeline: Timeline) -> pd.DataFrame:
     """Level range: duration_* in ns on the host; `name` is the range's own, `range` the path around it."""
-    group, wide = _grouped({"path": timeline.ranges["path"].to_numpy()})
+    group, wide = grouped({"path": timeline.ranges["path"].to_numpy()})
     duration = timeline.ranges["end"].to_numpy() - timeline.ranges["start"].to_numpy()
     rows = tidy_rows(wide.join(_statistics(group, duration)))
     return split_path(rows, rows.pop("path").map(dict(enumerate(timeline.paths)))).assign(level="range")
@@ -82,15 +85,15 @@ def split_path(rows: pd.DataFrame, paths: pd.Series) -> pd.DataFrame:
     return rows.assign(name=parts[2], range=parts[0].where(parts[0] != ""))
 
 
-def _grouped(keys: Mapping[str, np.ndarray]) -> tuple[np.ndarray, pd.DataFrame]:
+def grouped(keys: Mapping[str, np.ndarray]) -> tuple[np.ndarray, pd.DataFrame]:
     """Group number of each event, and per group its keys; groups are in the order of the keys."""
     combined = np.zeros(next(iter(keys.values())).size, np.int64)
     distinct = {}
     for name, values in keys.items():
         # By rank among the values that occur: their product stays small, however large the numbers are.
-        rank, distinct[name] = pd.factorize(values, sort=True)
+        rank, distinct[name] = _ranked(values)
         combined = combined * max(len(distinct[name]), 1) + rank
-    group, left = pd.factorize(combined, sort=True)
+    group, left = _ranked(combined)
     columns: dict[str, np.ndarray] = {}
     for name in reversed(list(keys)):
         left, rank = np.divmod(left, max(len(distinct[name]), 1))
@@ -98,9 +101,19 @@ def _grouped(keys: Mapping[str, np.ndarray]) -> tuple[np.ndarray, pd.DataFrame]:
     return group, pd.DataFrame({name: columns[name] for name in keys})
 
 
+def _ranked(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each value its number among those that occur, and these in order."""
+    least, most = (int(values.min()), int(values.max())) if values.size else (0, -1)
+    if most - least >= MOST_DENSE:
+        return pd.factorize(values, sort=True)
+    occurs = np.zeros(most - least + 1, bool)
+    occurs[values - least] = True
+    return (np.cumsum(occurs) - 1)[values - least], np.flatnonzero(occurs).astype(values.dtype) + least
+
+
 def _statistics(group: np.ndarray, duration: Times) -> pd.DataFrame:
     """Per group, from one sort: instances and the duration_* metrics in ns, defined as in `nsys stats`."""
-    ordered = duration[np.lexsort((duration, group))]
+    ordered = _in_order(group, duration)
     count = np.bincount(group)
     first = np.cumsum(count) - count
     total = np.add.reduceat(ordered, first) if count.size else ordered
@@ -118,6 +131,17 @@ def _statistics(group: np.ndarray, duration: Times) -> pd.DataFrame:
             "duration_stddev": np.sqrt(squares / np.where(count > 1, count - 1, np.nan)),
         }
     )
+
+
+def _in_order(group: np.ndarray, duration: Times) -> Times:
+    """Durations by group, then by length."""
+    least, bits = (int(duration.min()), int(np.ptp(duration)).bit_length()) if duration.size else (0, 0)
+    if int(group.max(initial=0)).bit_length() + bits >= INT_BITS:
+        ordered: Times = duration[np.lexsort((duration, group))]
+        return ordered
+    # Both in one integer: sorted in a tenth of the time.
+    packed = np.sort(group.astype(np.int64) << bits | duration - least)
+    return (packed & (1 << bits) - 1) + least
 
 
 def tidy_rows(wide: pd.DataFrame) -> pd.DataFrame:

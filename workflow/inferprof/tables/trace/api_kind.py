@@ -53,6 +53,10 @@ class ApiKind:
 
 def api_kind(timeline: Timeline) -> ApiKind:
     """What each call of the timeline does to the host."""
+    return timeline.once(_api_kind)
+
+
+def _api_kind(timeline: Timeline) -> ApiKind:
     codes = timeline.calls["name"].to_numpy()
     return ApiKind(
         explicit_sync=_named(EXPLICIT_SYNC, timeline.names)[codes],

@@ -45,7 +45,7 @@ class Intervals:
 
     def covered(self, until: Times) -> Times:
         """Length of the set before each time `until`: the set's length within [a, b) is covered(b) - covered(a)."""
-        begun = np.searchsorted(self.start, until, side="right")
+        begun = last_before(self.start, until) + 1
         if not self.start.size:
             return np.zeros_like(until)
         last_end = self.end[np.maximum(begun - 1, 0)]
@@ -65,9 +65,18 @@ class Intervals:
         return Intervals.union(start[kept], end[kept])
 
 
+def last_before(edges: Times, times: Times) -> Times:
+    """Which of the edges, in order, is the last one that is not after each time; -1: none of them."""
+    if edges.size >= times.size or np.any(times[1:] < times[:-1]):
+        return np.searchsorted(edges, times, side="right") - 1
+    # Of many times in order, as calls are, few are looked at.
+    reached = np.searchsorted(times, edges, side="left")
+    return np.repeat(np.arange(-1, edges.size), np.diff(reached, prepend=0, append=times.size))
+
+
 def holding(start: Times, end: Times, times: Times) -> Times:
     """Which of the intervals [start, end), in order and disjoint, holds each time; -1: none of them."""
-    last = np.searchsorted(start, times, side="right") - 1
+    last = last_before(start, times)
     return np.where((last >= 0) & (times < end[np.maximum(last, 0)]), last, -1)
 
 

@@ -16,6 +16,7 @@ from inferprof.tables.trace import iterations, period
 from inferprof.tables.trace.api_kind import UNTIED, has_no_calls
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, process_of
+from inferprof.words import counted, ms
 
 STEP: Final = "ProfilerStep"
 """torch.profiler's own range around each step of its schedule."""
@@ -158,12 +159,13 @@ def _size(timeline: Timeline) -> tuple[int, float | None]:
 
 def _told(chosen: period.Period) -> str:
     """How sure a period is, and why."""
-    graph = f", {chosen.replays} of them replays of a CUDA graph," if chosen.replays else ""
+    graph = f" with {counted(chosen.replays, 'replay')} of a CUDA graph" if chosen.replays else ""
     waits = "the host waits for the GPU before each" if chosen.waits >= period.OFTEN else "nobody waits between them"
     warm = f", {chosen.warmup} slower at the head left out" if chosen.warmup else ""
     return (
         "no range of the program is around them, so by the period of what is launched: "
-        f"{chosen.steps:,} calls{graph} that repeat after {chosen.startup:,} of start-up{warm}; "
+        f"a sequence of {counted(chosen.steps, 'call')}{graph} that repeats after {chosen.startup:,} "
+        f"of start-up{warm}; "
         f"confidence {chosen.confidence} ({waits}, {100 * chosen.share:.0f} % of the process's GPU time)"
     )
 
@@ -175,8 +177,9 @@ def _no_period(phases: Sequence[period.Period]) -> str:
         return "no range of the program is around its work, and no sequence of launches repeats"
     most = max(repeated, key=lambda phase: phase.share)
     why = (
-        f"but take very different times ({most.took.min() / NS_PER_MS:.3g} to {most.took.max() / NS_PER_MS:.3g} ms)"
+        f"but takes very different times ({ms(most.took.min())} to {ms(most.took.max())})"
         if most.waits >= period.OFTEN
         else "without a wait between, and may be layers of one inference"
     )
-    return f"no range of the program is around its work; {most.steps:,} calls repeat {most.count} times, {why}"
+    again = f"a sequence of {counted(most.steps, 'call')} repeats {most.count} times"
+    return f"no range of the program is around its work; {again}, {why}"

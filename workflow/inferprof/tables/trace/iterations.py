@@ -32,7 +32,9 @@ def of_case(timeline: Timeline, name: str | None = None) -> Timeline:
     named = timeline if name is None else _renamed(timeline, name)
     if not is_iteration(named).any():
         return named
-    return _until_done(_of_threads(_of_processes(named)))
+    own = _of_processes(named)
+    around = _around(own)
+    return _until_done(_of_threads(own, around), around)
 
 
 def is_iteration(timeline: Timeline) -> Mask:
@@ -79,11 +81,11 @@ def _of_processes(timeline: Timeline) -> Timeline:
     return replace(only(timeline, ours, called, others), ranges=ranges[opened].reset_index(drop=True))
 
 
-def _of_threads(timeline: Timeline) -> Timeline:
-    """With the iteration in front of the path of calls that lie in it by time alone."""
+def _of_threads(timeline: Timeline, around: Times) -> Timeline:
+    """With the iteration in front of the path of calls that lie in it by time alone. around: `_around` of it."""
     outside = ~np.array([ITERATION in path.split(PATH_SEPARATOR) for path in timeline.paths], bool)
     path = timeline.calls["path"].to_numpy()
-    lost = outside[path] & (_around(timeline) >= 0)
+    lost = outside[path] & (around >= 0)
     call, thread = timeline.ops["call"].to_numpy(), timeline.calls["thread"].to_numpy()
     launching = np.zeros(len(lost), bool)
     launching[call[call != NO_CALL]] = True
@@ -124,11 +126,11 @@ def _around(timeline: Timeline) -> Times:
     return around
 
 
-def _until_done(timeline: Timeline) -> Timeline:
-    """With iterations until the end of what was launched in them."""
+def _until_done(timeline: Timeline, around: Times) -> Timeline:
+    """With iterations until the end of what was launched in them. around: `_around` of it."""
     call = timeline.ops["call"].to_numpy()
     launched = np.flatnonzero(call != NO_CALL)
-    around = _around(timeline)[call[launched]] if launched.size else np.empty(0, np.int64)
+    around = around[call[launched]]
     done = timeline.ranges["end"].to_numpy().copy()
     inside = around >= 0
     np.maximum.at(done, around[inside], timeline.ops["end"].to_numpy()[launched[inside]])

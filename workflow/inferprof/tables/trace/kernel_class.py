@@ -61,6 +61,7 @@ RULES: Final = (
         "NCCL, RCCL, NVSHMEM, custom all-reduce",
         r"nccl|rccl|nvshmem|multimem|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce",
     ),
+    _rule("attention", "FlashInfer's attention", r"(?:decode|prefill)with\w*kvcache"),
     _rule(
         "copy", "writes to a key-value cache", r"reshape_and_cache|kv_?cache(?!.*attention)|kv_indices|page_indices"
     ),
@@ -262,7 +263,7 @@ def _tensor_cores_of(name: str) -> bool | None:
 
 def own_name(name: str) -> str:
     """`void ns::kernel<float, 4>(float *)` → `ns::kernel`."""
-    name = re.sub(r"\(anonymous namespace\)|<unnamed>", "anonymous", name)
+    name = re.sub(r"\(anonymous namespace\)|<?unnamed>", "anonymous", name)
     name = re.sub(r"^(?:std::enable_if<.*?::type|void|static)\s+", "", name)
     return re.split(r"[<(]", name, maxsplit=1)[0]
 

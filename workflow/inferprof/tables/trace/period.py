@@ -144,8 +144,8 @@ def _threads(timeline: Timeline) -> Iterator[tuple[int, int, _Steps]]:
     call, length = call[launched], (ops["end"] - ops["start"]).to_numpy()[launched]
     work = np.bincount(call, weights=length, minlength=len(calls)).astype(np.int64)
     thread = calls["thread"].to_numpy()
-    busy = pd.DataFrame({"thread": thread, "process": process_of(thread), "work": work})
-    sums = busy.groupby(["process", "thread"], as_index=False)["work"].sum()
+    code, threads = pd.factorize(thread, sort=True)
+    sums = pd.DataFrame({"process": process_of(threads), "thread": threads, "work": np.bincount(code, weights=work)})
     most = sums[sums["work"] > 0].sort_values("work", ascending=False, kind="stable").drop_duplicates("process")
     for process, own in zip(most["process"].tolist(), most["thread"].tolist(), strict=True):
         yield process, own, _steps(timeline, launched, work, own)

@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from inferprof.tables.trace.intervals import Times
+from inferprof.once import Derives
+from inferprof.tables.trace.intervals import Times, last_before
 
 KINDS = ("kernel", "memcpy", "memset", "graph")
 """Kinds of GPU operation, by code. A graph is one launch whose kernels were not traced one by one."""
@@ -34,8 +35,8 @@ OUTSIDE = 0
 """Code of the empty path: outside of every range."""
 ID_BITS = 24
 """Bits of the system's number of a thread, and above them of its process, in the threads of a Timeline."""
-SERIAL_NUMBERS = r", (?:op_id|seq|seq_id) = \d+", r"^(ProfilerStep)#\d+"
-"""Of ranges that torch opens; the second leaves its first group."""
+SERIAL_NUMBERS = r", (?:op_id|seq|seq_id) = \d+|, input_op_ids = \[.*\]", r"^(ProfilerStep)#\d+"
+"""Of ranges that torch opens (at::getNvtxStr); the second leaves its first group."""
 
 
 def thread_of(process: int, thread: int) -> int:
@@ -63,7 +64,7 @@ def _nothing() -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class Timeline(Derives):
     """One capture. Times are nanoseconds on the tool's clock; frames are sorted by `start`.
 
     ops: start, end, kind (code of KINDS), name (code), device, stream (or NOT_TOLD), bytes (of a memcpy or
@@ -245,7 +246,7 @@ class Nesting:
         path = np.full(times.size, OUTSIDE, np.int32)
         for thread, (changes, inner) in self._changes.items():
             own = np.flatnonzero(threads == thread)
-            last = np.searchsorted(changes, times[own], side="right") - 1
+            last = last_before(changes, times[own])
             path[own] = np.where(last >= 0, inner[np.maximum(last, 0)], OUTSIDE)
         return path
 
