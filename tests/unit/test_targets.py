@@ -16,6 +16,7 @@ from inferprof import commands, study, targets
 from inferprof.case import OptionValue
 from inferprof.documents.serving import ServingPolicy
 from inferprof.machine.hardware import Gpu, Machine
+from inferprof.model import model_files
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_weights_beside_an_onnx_file_are_inputs_of_whatever_is_made_of_it(tmp_pa
     onnx.save_model(
         model, tmp_path / "own.onnx", save_as_external_data=True, location="own.weights", size_threshold=0
     )
-    assert targets.model_files(tmp_path / "own.onnx") == [tmp_path / "own.weights"]
+    assert model_files.all_of(tmp_path / "own.onnx") == [tmp_path / "own.weights"]
 
 
 def test_the_trace_of_a_policy_is_a_file_that_it_is_made_from() -> None:

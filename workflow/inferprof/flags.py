@@ -182,8 +182,7 @@ def report(sub: argparse.ArgumentParser) -> None:
         "--plots", choices=(".svg", ".png"), default=".svg", help="the kind of the files in plots/ (default .svg)"
     )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
-    words = "while the study runs: what is measured, into REPORT.NAME.txt"
-    sub.add_argument("--so-far", type=flag_values.name, metavar="NAME", help=words)
+    sub.add_argument("--so-far", type=flag_values.name, metavar="NAME", help="what is known by now: REPORT.NAME.txt")
     sub.add_argument(
         "--processes",
         type=flag_values.whole(1),
@@ -311,7 +310,7 @@ def run(sub: argparse.ArgumentParser) -> None:
 def _study(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument(
-        "--study", required=True, type=flag_values.study, help="name of the study: RESULTS/reports/STUDY"
+        "--study", required=True, type=flag_values.study, help="name of its folder: RESULTS/reports/STUDY"
     )
     sub.add_argument(
         "--baseline", type=flag_values.baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups go by"

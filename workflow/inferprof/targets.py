@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import math
 import shlex
@@ -21,8 +20,6 @@ from inferprof import registry, sensitivity, trtexec
 from inferprof.best import space
 from inferprof.case import EXCLUDED, LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
-from inferprof.model import data, onnx_graph
-from inferprof.model.model_spec import load
 from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
 from inferprof.study import Study
@@ -215,8 +212,8 @@ def all_refused(study: Study) -> str | None:
     if study.cases() or not study.planned:
         return None
     reasons = Counter(planned.reason for planned in study.planned).most_common()
-    told = "; ".join(f"{reason} ({count})" for reason, count in reasons)
-    return f"all {len(study.planned)} cases of {study.name} are refused on {study.machine.slug}: {told}"
+    listed = "; ".join(f"{reason} ({count})" for reason, count in reasons)
+    return f"all {len(study.planned)} cases of {study.name} are refused on {study.machine.slug}: {listed}"
 
 
 def refused(study: Study, model: str) -> list[str]:
@@ -336,22 +333,3 @@ def _measured(study: Study) -> tuple[str, ...]:
 def has_engine(case: Case) -> bool:
     """Whether the backend of a case runs an engine."""
     return registry.backends()[case.backend].artifact == "engine"
-
-
-@functools.cache  # asked for once per job
-def is_exported(path: Path) -> bool:
-    """Whether a model becomes an ONNX file."""
-    return load(path).exported
-
-
-@functools.cache  # asked for once per job
-def model_files(path: Path) -> list[Path]:
-    """What a model is made of besides its description: ONNX files with the weights beside them, the user's Python,
-    what it is fed from."""
-    spec = load(path)
-    graphs = [file for file in (spec.onnx_path, *spec.ready_made.values()) if file]
-    paths = [*graphs, *itertools.chain.from_iterable(map(onnx_graph.weight_files, graphs)), *data.files(spec)]
-    functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
-    paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
-    # A module may also be an installed package, and then there is no file beside the description.
-    return list(dict.fromkeys(file for file in paths if file != path and file.exists()))

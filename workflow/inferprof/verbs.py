@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,7 @@ def sensitivity(args: argparse.Namespace) -> None:
 
 def build(args: argparse.Namespace) -> None:
     """Build an engine. A graph that the runtime refuses is a result: an empty engine and its reason."""
+    from inferprof.backends import refusals
     from inferprof.plugins import BuildRequest
 
     backend = registry.look_up("backend", args.backend, registry.backends())
@@ -172,16 +174,8 @@ def build(args: argparse.Namespace) -> None:
     arguments.require_files(args.onnx)
     spec, shape, variant = arguments.spec_of(args), Shape.parse(args.shape), arguments.variant_of(args)
     request = BuildRequest(args.onnx, spec, shape, variant, args.out, target=args.target)
-    build, too_large = backend.build, spec.exceeds(shape)
-
-    def built() -> dict[str, Any]:
-        if too_large:
-            raise CaseFailed(too_large)
-        return {"status": "ok", "reason": None, **build(request)}
-
-    title = f"Build {request.spec.name} {request.shape} with {backend.name}"
-    with progress.task(title, ("read the graph", "build the engine")):
-        outcomes.make(args.out, "build", built, args.onnx)
+    with progress.task(f"Build {spec.name} {shape} with {backend.name}", ("read the graph", "build the engine")):
+        outcomes.make(args.out, "build", partial(refusals.built, backend.build, request), args.onnx)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -24,6 +24,7 @@ from inferprof.best.rounds import given_up
 from inferprof.case import SPELLED, Case
 from inferprof.errors import UserError
 from inferprof.files import read_yaml
+from inferprof.model import model_files as model_files_of
 from inferprof.ranks.world import World
 
 
@@ -296,12 +297,12 @@ def model_spec(wildcards):
 
 def model_files(wildcards):
     """What else the model is made of: the user's ONNX, sentences, arrays."""
-    return targets.model_files(STUDY.known_models[wildcards.model])
+    return model_files_of.all_of(STUDY.known_models[wildcards.model])
 
 
 def expected_of(wildcards):
     """What says which outputs are right: the ONNX, or the torch model where there is none."""
-    if not targets.is_exported(model_spec(wildcards)):
+    if not model_files_of.is_exported(model_spec(wildcards)):
         return model_spec(wildcards)
     return f"results/onnx/{wildcards.model}/{wildcards.precision}.onnx"
 

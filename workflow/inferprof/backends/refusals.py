@@ -7,8 +7,9 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.case import Case
-from inferprof.errors import UserError, failure_of
+from inferprof.errors import CaseFailed, UserError, failure_of
 from inferprof.machine.hardware import Machine, parse_version
+from inferprof.plugins import BuildRequest
 
 
 def first(*reasons: str | None) -> str | None:
@@ -27,6 +28,13 @@ def of(plugin: str, refuses: Callable[..., str | None], *asked: Any) -> str | No
         raise
     except Exception as error:
         return f"{plugin} cannot say whether it refuses this: {failure_of(error)}"
+
+
+def built(build: Callable[[BuildRequest], dict[str, Any]], request: BuildRequest) -> dict[str, Any]:
+    """What a backend builds, as .build.json has it. Raises CaseFailed for sizes above the model's."""
+    if too_large := request.spec.exceeds(request.shape):
+        raise CaseFailed(too_large)
+    return {"status": "ok", "reason": None, **build(request)}
 
 
 def no_gpu(machine: Machine) -> str | None:

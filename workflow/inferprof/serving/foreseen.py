@@ -98,8 +98,8 @@ def intervals(
     judged: Callable[[Served], Figures],
     changes: Sequence[float],
 ) -> dict[str, tuple[float, float]]:
-    """The least and the most of figures, by one run on each schedule. Of 100 nine in ten runs lie between these where
-    services are slow ten in a row, and 98 in 100 where they are independent (tests/unit/serving/test_foreseen.py).
+    """The least and the most of figures, by one run on each schedule. Of what came 97 % lay between these of 100 runs
+    where services are independent, and 87 % where they are slow ten in a row (docs/serving.md).
 
     Each has a curve and service times of its own. The rehearsal's batches are redrawn in blocks twice: once for how
     surely they tell the curve, once for the run. The level moves on to the run by as much as `changes`, logarithms,

@@ -1,0 +1,30 @@
+"""Which files a model is made of, and what becomes of it: asked for when a study is planned."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from pathlib import Path
+
+from inferprof.case import PARALLEL
+from inferprof.model import data, onnx_graph
+from inferprof.model.model_spec import load
+
+
+@functools.cache  # asked for once per job
+def is_exported(path: Path) -> bool:
+    """Whether a model becomes an ONNX file."""
+    return load(path).exported
+
+
+@functools.cache  # asked for once per job
+def all_of(path: Path) -> list[Path]:
+    """What a model is made of besides its description: ONNX files with the weights beside them, the user's Python,
+    what it is fed from."""
+    spec = load(path)
+    graphs = [file for file in (spec.onnx_path, *spec.ready_made.values()) if file]
+    paths = [*graphs, *itertools.chain.from_iterable(map(onnx_graph.weight_files, graphs)), *data.files(spec)]
+    functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
+    paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
+    # A module may also be an installed package, and then there is no file beside the description.
+    return list(dict.fromkeys(file for file in paths if file != path and file.exists()))
