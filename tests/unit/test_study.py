@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.unit.facts import mentions, naming
 
-from inferprof import registry, targets
+from inferprof import planning, registry, targets
 from inferprof import study as studies
 from inferprof.case import LAST_DUELS, OF_DUELS, Case
 from inferprof.errors import UserError
@@ -417,5 +417,5 @@ def test_the_fingerprint_of_a_study_follows_what_its_list_of_cases_follows(
 def test_a_study_that_the_machine_refuses_as_a_whole_says_why(config: dict[str, Any], repository: Path) -> None:
     keys = {"backends": ["ort_cuda"], "models": ["minilm"], "baseline": "fp32/ort_cuda/default"}
     refused = plan(config, repository, LAPTOP, **keys)
-    assert mentions(targets.all_refused(refused), str(len(refused.planned)), "no GPU")
-    assert targets.all_refused(plan(config, repository, LAPTOP)) is None
+    assert mentions(planning.all_refused(refused.planned), str(len(refused.planned)), "no GPU")
+    assert planning.all_refused(plan(config, repository, LAPTOP).planned) is None

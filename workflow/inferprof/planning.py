@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -66,6 +68,23 @@ def excluded(
         if same_case and any(fnmatch.fnmatch(machine, p) for p in configs.alternatives(entry, "machine") or "*"):
             return f"{EXCLUDED}: {entry['reason']}"
     return None
+
+
+def all_refused(every: Sequence[Planned]) -> str | None:
+    """Why a stage has nothing to do: all cases are refused; None where one runs, or none is planned."""
+    if not every or any(case.outcome == "run" for case in every):
+        return None
+    reasons = Counter(case.reason for case in every).most_common()
+    return f"all {len(every)} cases are refused: {'; '.join(f'{reason} ({count})' for reason, count in reasons)}"
+
+
+def refused(every: Sequence[Planned], variants: Mapping[str, Variant], model: str) -> list[str]:
+    """What the machine refuses of a model's cases, with reasons and options: a diagnosis says it of them."""
+    return [
+        f"{planned.case}: {json.dumps(variants[planned.case.variant].options)}: {planned.reason}"
+        for planned in every
+        if planned.case.model == model and planned.outcome == "refused" and not planned.reason.startswith(EXCLUDED)
+    ]
 
 
 def _refuse_variant(variant: Variant, machine: Machine) -> str | None:

@@ -6,7 +6,6 @@ import functools
 import json
 import math
 import shlex
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import yaml
 from inferprof import config as configs
 from inferprof import registry, sensitivity, trtexec
 from inferprof.best import space
-from inferprof.case import EXCLUDED, LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Shape
+from inferprof.case import LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
 from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
@@ -204,24 +203,6 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
         *records(study, selection, model),
         *tables(study, selection, model),
         *serving(study, model),
-    ]
-
-
-def all_refused(study: Study) -> str | None:
-    """Why a stage of a study has nothing to do: the machine refuses all of its cases; None where one runs."""
-    if study.cases() or not study.planned:
-        return None
-    reasons = Counter(planned.reason for planned in study.planned).most_common()
-    listed = "; ".join(f"{reason} ({count})" for reason, count in reasons)
-    return f"all {len(study.planned)} cases of {study.name} are refused on {study.machine.slug}: {listed}"
-
-
-def refused(study: Study, model: str) -> list[str]:
-    """What the machine refuses of a model's cases, with reasons and options: a diagnosis says it of them."""
-    return [
-        f"{planned.case}: {json.dumps(study.variants[planned.case.variant].options)}: {planned.reason}"
-        for planned in study.planned
-        if planned.case.model == model and planned.outcome == "refused" and not planned.reason.startswith(EXCLUDED)
     ]
 
 

@@ -14,6 +14,7 @@ from inferprof import (
     forked,
     outcomes,
     pace,
+    planning,
     processes,
     registry,
     selection as selections,
@@ -117,7 +118,11 @@ def say_ends():
         said = outcomes.ends(job.output or job.input, named=bool(job.output))
         print(*(f"inferprof: {line}\n" for line in said), sep="", end="")
     print(
-        *(f"inferprof: {why}\n" for why in map(targets.all_refused, STUDIES) if why),
+        *(
+            f"inferprof: {why}\n"
+            for why in (planning.all_refused(study.planned) for study in STUDIES)
+            if why
+        ),
         sep="",
         end="",
     )
@@ -190,7 +195,8 @@ def refused_cases(wildcards):
 
     As an input, also an ancient one, it would hide other changes from Snakemake, or run each diagnosis again.
     """
-    return json.dumps(targets.refused(BY_MACHINE[wildcards.machine], wildcards.model))
+    study = BY_MACHINE[wildcards.machine]
+    return json.dumps(planning.refused(study.planned, study.variants, wildcards.model))
 
 
 def trail_of(machine, model, step):

@@ -29,9 +29,9 @@ def test_a_table_that_is_too_wide_goes_on_below_with_the_names_of_its_rows(
     monkeypatch.setattr(grid, "WIDTH", width)
     text = grid.body(wide())
     assert max(map(len, text.splitlines())) <= width
-    found = text.split()
-    assert [found.count(text) for text in TEXTS] == [2] * len(TEXTS)
-    assert found.count(NAMES[0]) == 2 and text.count("seq32") == 4
+    shown = text.split()
+    assert [shown.count(text) for text in TEXTS] == [2] * len(TEXTS)
+    assert shown.count(NAMES[0]) == 2 and text.count("seq32") == 4
     assert len(re.findall(r"–\[1\]", text)) == 2
 
 
