@@ -309,9 +309,7 @@ def run(sub: argparse.ArgumentParser) -> None:
 
 def _study(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
-    sub.add_argument(
-        "--study", required=True, type=flag_values.study, help="name of its folder: RESULTS/reports/STUDY"
-    )
+    sub.add_argument("--study", required=True, type=flag_values.study, help="its folder is RESULTS/reports/STUDY")
     sub.add_argument(
         "--baseline", type=flag_values.baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups go by"
     )
