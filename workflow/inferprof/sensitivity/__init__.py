@@ -22,6 +22,7 @@ from inferprof.plugins import ConvertRequest, Feeds, Precision
 from inferprof.sensitivity import causes, measure, switches
 from inferprof.sensitivity.measure import Array, Losses, Switched, db
 from inferprof.sensitivity.switches import Unit
+from inferprof.words import counted
 
 STEPS = ("convert", "try each unit", "leave units out", "find causes")
 EXPLAINED = 12
@@ -246,6 +247,7 @@ def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
     """The ranking as text for the screen."""
     spent, joint = result["evaluations"], _db(result["joint_db"])
     lines = [
+        conclusion(result),
         f"{len(result['units'])} units in {result['precision']}, {spent['total']} evaluations of {result['samples']} "
         f"samples: {spent['ranking']} for the ranking (of {spent['allowed']} allowed; {result['samples_each']} "
         f"samples try each unit), {spent['leaving_out']} leaving units out, {spent['causes']} for causes",
@@ -270,6 +272,22 @@ def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
     if result["exclude"]:
         lines += ["exclude:", *(f"  - '{name}'" for name in result["exclude"])]
     return "\n".join(lines)
+
+
+def conclusion(result: Mapping[str, Any]) -> str:
+    """What to leave out of the format for its tolerance."""
+    leaves_out, tried = result["exclude"], result["tried"]
+    begin = f"{result['precision']} with all units: {_db(result['joint_db'])}"
+    if leaves_out is None:
+        best = max((entry["joint_db"] for entry in tried if entry["joint_db"] is not None), default=None)
+        return (
+            f"{begin}. No set that was tried meets the format's tolerance (best: {_db(best)}): take another format."
+        )
+    if not leaves_out:
+        return f"{begin}, which meets the format's tolerance: leave nothing out."
+    met = min((entry for entry in tried if entry["meets"]), key=lambda entry: int(entry["left_out"]))
+    count = counted(met["left_out"], "unit")
+    return f"{begin}. Leave out {count}, as listed last: {_db(met['joint_db'])}, which meets the format's tolerance."
 
 
 def _db(value: float | None) -> str:
