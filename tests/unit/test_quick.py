@@ -71,3 +71,10 @@ def test_what_is_no_onnx_file_is_refused_by_its_name(given: str) -> None:
     with pytest.raises(UserError, match="onnx") as refused:
         quick.asked(Path(given), None)
     assert repr(str(Path(given))) in str(refused.value)
+
+
+def test_a_symbol_of_another_name_is_told_with_the_one_that_is_meant(embedding: Path) -> None:
+    with pytest.raises(UserError, match=r"b2_s64.*; write b2_length64$"):
+        quick.asked(embedding, "b2_s64")
+    with pytest.raises(UserError, match=r"b2_s64t3; its symbols: .*length$"):
+        quick.asked(embedding, "b2_s64t3")

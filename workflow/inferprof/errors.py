@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import logging
 import signal
@@ -16,6 +17,8 @@ USER_ERRNOS = (
     *(errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP),
 )
 """Errors of the system that are about the user's folder or disk."""
+NEARLY = 0.7
+"""How alike two names are, by difflib's ratio, for one to be meant by the other."""
 LAST_EXIT_CODE = 128
 """Larger ones are of shells and tools whose child a signal ended: 128 and its number."""
 
@@ -150,4 +153,13 @@ def no_file(path: Path) -> UserError:
 
 def unknown(kind: str, names: Iterable[str], allowed: Iterable[str]) -> UserError:
     """`unknown models nope; known: minilm, vit_tiny`: the one wording for a name that does not exist."""
-    return UserError(f"unknown {kind} {', '.join(names)}; known: {', '.join(sorted(allowed)) or 'none'}")
+    given, existing = list(names), sorted(allowed)
+    listed = f"unknown {kind} {', '.join(given)}; known: {', '.join(existing) or 'none'}"
+    return UserError(listed + meant(given, existing))
+
+
+def meant(names: Iterable[str], allowed: Iterable[str]) -> str:
+    """`; did you mean minilm?`, for names that are spelled nearly as one of those allowed; else nothing."""
+    every = list(allowed)
+    near = [match for name in names for match in difflib.get_close_matches(name, every, 1, NEARLY)]
+    return f"; did you mean {', '.join(dict.fromkeys(near))}?" if near else ""

@@ -20,11 +20,14 @@ import zlib
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from inferprof import documents
 from inferprof.documents import Kind
-from inferprof.errors import UserError
+from inferprof.errors import UserError, meant
+
+if TYPE_CHECKING:
+    import jsonschema
 
 UNFINISHED = ".unfinished"
 _REMOVES = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
@@ -167,12 +170,30 @@ def check_schema(content: Any, schema: str, where: str, part: str | None = None)
     place = ".".join(str(step) for step in error.absolute_path) or "top level"
     allowed = ""
     if error.validator == "additionalProperties" and isinstance(error.schema, dict):
-        allowed = f"; allowed: {', '.join(sorted(error.schema.get('properties', {})))}"
+        keys = sorted(error.schema.get("properties", {}))
+        allowed = f"; allowed: {', '.join(keys)}{meant(error.instance.keys() - keys, keys)}"
     elif isinstance(error.schema, dict) and "description" in error.schema:
         allowed = f" ({error.schema['description']})"
     if error.instance is None:
         allowed += "; null, as of a key with nothing behind it: give a value, or leave it out"
-    raise UserError(f"{where}: {place}: {documents.one_line(error.message)}{allowed}")
+    raise UserError(f"{where}: {place}: {documents.one_line(_violation(error))}{allowed}")
+
+
+JSON_TYPES: Final[Mapping[str, str]] = {
+    **{"array": "a list", "object": "a mapping of keys to values", "string": "a text", "boolean": "true or false"},
+    **{"integer": "a whole number", "number": "a number", "null": "null"},
+}
+"""A type in a JSON schema → what it is in YAML."""
+
+
+def _violation(error: jsonschema.ValidationError) -> str:
+    """What a schema does not allow, in YAML's words where it is the type of a value."""
+    if error.validator != "type":
+        return str(error.message)
+    wanted = error.validator_value if isinstance(error.validator_value, list) else [str(error.validator_value)]
+    scalar = isinstance(error.instance, str | int | float) and not isinstance(error.instance, bool)
+    example = f": write [{error.instance}]" if wanted == ["array"] and scalar else ""
+    return f"{error.instance!r} is not {' or '.join(JSON_TYPES[name] for name in wanted)}{example}"
 
 
 @functools.cache

@@ -47,6 +47,8 @@ def asked(onnx: Path, label: str | None) -> Asked:
         )
     spec = model_spec.load(onnx)
     given = Shape.parse(label or "b1")
+    if not spec.has(given):
+        spec.at(given)
     assumed = tuple(symbol for symbol in spec.unsized if symbol not in given.as_dict())
     shape = Shape((*given.sizes, *((symbol, ASSUMED) for symbol in assumed)))
     return Asked(onnx, spec, spec.at(shape), assumed)

@@ -142,8 +142,19 @@ class ModelSpec:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""
         resolved = self.resolve(shape)
         if resolved is None:
-            raise UserError(f"model {self.name} has no such shape as {shape}; its symbols: {', '.join(self.symbols)}")
+            symbols, meant = ", ".join(self.symbols), self._meant(shape)
+            write = f"; write {meant}" if meant else ""
+            raise UserError(f"model {self.name} has no such shape as {shape}; its symbols: {symbols}{write}")
         return resolved
+
+    def _meant(self, shape: Shape) -> str:
+        """A shape with the symbols that it lacks in the place of those that the model lacks; empty if not as many."""
+        unknown = [symbol for symbol in shape.as_dict() if symbol not in (*self.symbols, BATCH)]
+        unnamed = [symbol for symbol in self.symbols if symbol not in (*shape.as_dict(), BATCH)]
+        if len(unknown) != len(unnamed):
+            return ""
+        names = dict(zip(unknown, unnamed, strict=True))
+        return Shape(tuple((names.get(symbol, symbol), size) for symbol, size in shape.sizes)).label
 
     def exceeds(self, shape: Shape) -> str | None:
         """Why a resolved shape is too large for the model, or None."""
