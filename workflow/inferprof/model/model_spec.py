@@ -136,7 +136,11 @@ class ModelSpec:
         if self.path.suffix != ".onnx":
             return f"under sizes: in {self.path}"
         inputs = [(item.name, item.dtype, item.dims) for item in self.inputs]
-        return f"into {self.path.with_suffix('.yaml')}, as in {onnx_inputs.stub(self.path, inputs, symbols)}"
+        described = onnx_inputs.stub(self.path, inputs, symbols)
+        guess = (
+            " (integers:2 is a guess: token ids want the size of the vocabulary)" if "integers:2" in described else ""
+        )
+        return f"into {self.path.with_suffix('.yaml')}{guess}, as in {described}"
 
     def at(self, shape: Shape) -> Shape:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.case import Shape
+from inferprof.case import BATCH, Shape
 from inferprof.report import fidelity, standings
 from inferprof.report.common import name_of, path_of
 from inferprof.report.evidence import Evidence
@@ -21,8 +22,8 @@ from inferprof.tables.trace.kernel_compare import ITERATION
 if TYPE_CHECKING:
     import pandas as pd
 
-SEQUENCE = "s"
-"""The symbol of a shape for the length of a sequence."""
+SEQUENCE = re.compile(r"s|seq.*|.*len(gth)?|tokens?")
+"""Symbols of a shape that are the length of a sequence, as exporters name it."""
 SPEED_UP = {"speed_up": "speed_up", "low": "speed_up_low", "high": "speed_up_high", "verdict": "verdict"}
 SPEED_UP_BY = "speed_up_by"
 
@@ -67,7 +68,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     keys = [key_of(row) for row in rows_of(frame)]
     fidelities = [fidelity.of_case(evidence, row) for row in rows_of(frame)]
     return frame.assign(
-        sequence=_objects(Shape.parse(label).as_dict().get(SEQUENCE) for label in frame["shape"]),
+        sequence=_objects(_length(Shape.parse(label)) for label in frame["shape"]),
         sqnr_db=_objects(result.sqnr_db for result in fidelities),
         identical=[result.identical or result.outcome == "reference" for result in fidelities],
         accuracy=[result.outcome for result in fidelities],
@@ -166,3 +167,9 @@ def _events(evidence: Evidence, frame: pd.DataFrame, traced: list[Profile]) -> d
                 columns["events"][key_of(profile.case)] = events
                 columns["events_tool"][key_of(profile.case)] = profile.tool
     return columns
+
+
+def _length(shape: Shape) -> int | None:
+    """The length of the sequence; None where no symbol of the shape is one, or several are."""
+    lengths = [size for symbol, size in shape.sizes if symbol != BATCH and SEQUENCE.fullmatch(symbol)]
+    return lengths[0] if len(lengths) == 1 else None
