@@ -59,7 +59,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
     blocks += [Text(unused, "item", "warn") for unused in _unused(evidence)]
     blocks.append(Text(_counts(evidence)))
     if winners:
-        blocks.append(Table("fastest", TITLE, COLUMNS, tuple(_row(evidence, best) for best in winners), groups=2))
+        rows = tuple(_row(evidence, best) for best in winners)
+        blocks.append(Table("fastest", TITLE, COLUMNS, rows, _faster_in_doubt(winners), groups=2))
     lines = tuple(
         tuple(map(words, (a.model, a.shape, evidence.boundary, a.use, a.why, a.do_next)))
         for a in answers.of(evidence)
@@ -154,6 +155,16 @@ def _row(evidence: Evidence, best: Winner) -> tuple[Cell, ...]:
         words(best.fidelity.outcome, best.fidelity.mark),
         words(", ".join(best.ties)),
     )
+
+
+def _faster_in_doubt(winners: Sequence[Winner]) -> str:
+    """The cases that were measured faster than those of the table and that no headline is made of."""
+    doubted = [
+        f"{best.row['model']} {best.shape}: {name_of(row)}, {significant(row[f'{best.boundary}_ms'])} ms"
+        for best in winners
+        if (row := best.doubted)
+    ]
+    return f"Measured faster, but in doubt: {'; '.join(doubted)}." if doubted else ""
 
 
 def _roof(evidence: Evidence, best: Winner) -> Cell:
