@@ -114,11 +114,11 @@ def lasting(policy: Policy) -> advice.Lasting:
     return advice.Lasting.of(lambda rate: theory.predict(STEPS, policy, rate).percentile(99), STEPS.capacity(8))
 
 
-def test_the_highest_rate_meets_its_objective_and_a_little_more_does_not():
+def test_the_highest_rate_meets_its_objective_within_a_percent_and_a_little_more_does_not():
     policy = Policy(8, 2 * MS)
     rate = lasting(policy).highest(25 * MS)
     assert rate
-    assert theory.predict(STEPS, policy, rate).percentile(99) <= 25 * MS
+    assert theory.predict(STEPS, policy, rate).percentile(99) == pytest.approx(25 * MS, rel=0.01)
     assert theory.predict(STEPS, policy, 1.01 * rate).percentile(99) > 25 * MS
     assert lasting(Policy(8, 50 * MS)).highest(5 * MS) is None
 

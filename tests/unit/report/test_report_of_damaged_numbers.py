@@ -49,6 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
         content = shortened(contents.get(kind, {"status": "failed", "reason": "not in any bundle"}))
         if kind != "profilers":
             content |= {"machine": results.machine} if "machine" in content else {}
+            content |= {"shape": CASE.shape} if "shape" in content else {}
             content |= {"case": dict(zip(contents["record"]["case"], CASE.path.parts, strict=True))}
         results.write(name.format(machine=results.machine), content)
     return results

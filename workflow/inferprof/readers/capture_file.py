@@ -33,9 +33,11 @@ def recognise(path: Path) -> Kind:
 
 
 def _is_of(kind: Kind, head: Head) -> bool:
-    """Whether a file is of a kind; where that kind fails, another may know the file."""
+    """Whether a file is of a kind; where that kind fails, another may know the file. UserError says what is wrong."""
     try:
         return kind.recognises(head)
+    except UserError:
+        raise
     except Exception as error:
         failure_of(error)
         return False

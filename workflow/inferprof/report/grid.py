@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferprof.report.model import Table
+from inferprof.report.model import Cell, Table
 
 if TYPE_CHECKING:
     import rich.table
@@ -53,8 +53,13 @@ def _parts(table: Table) -> list[Table]:
 def _with_columns(table: Table, kept: Collection[int]) -> Table:
     """The table with these columns alone; the numbers of its footnotes stay."""
     columns = (replace(column, hidden=index not in kept) for index, column in enumerate(table.columns))
-    rows = (tuple(replace(cell, text=table.label(cell), missing=None) for cell in row) for row in table.page)
+    rows = (tuple(_labelled(table, index, cell) for index, cell in enumerate(row)) for row in table.page)
     return replace(table, columns=tuple(columns), rows=tuple(rows), limit=None)
+
+
+def _labelled(table: Table, index: int, cell: Cell) -> Cell:
+    """A cell with the number of its footnote in its text; columns that are not shown have none."""
+    return replace(cell, text=table.label(cell), missing=None) if index in table.shown else cell
 
 
 def _drawn(table: Table) -> str:
