@@ -84,7 +84,8 @@ def test_the_models_onnx_beside_the_trace_tells_the_nodes_of_a_region(capture: P
             for before, name in zip(("c", *names), names, strict=False)
         ),
     ]
-    graph = onnx.helper.make_graph(nodes, "g", [], [])
+    fed = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1, 1, 1]) for name in ("x", "w")]
+    graph = onnx.helper.make_graph(nodes, "g", fed, [])
     onnx.save(onnx.helper.make_model(graph), capture.with_suffix(".onnx"))
     owned = attribution.by_owner(trt_kernels.attributed(trt_nodes.read(capture)), "op", at_least=0.8)
     assert list(zip(owned["owner"].fillna("nobody's"), owned["instances"], strict=True)) == [
