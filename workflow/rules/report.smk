@@ -28,7 +28,6 @@ checkpoint select:
     input:
         selection_inputs,
         cases=rules.cases.output.cases,
-        config=rules.cases.output.config,
     output:
         selection="results/reports/{folder}/selection.csv",
     log:
@@ -40,6 +39,8 @@ checkpoint select:
         study="{folder}",
         machine=slug,
         baseline=STUDY.config["baseline"],
+        # What else it reads of the config. As an input, config.json would hide from a dry run what is chosen by now.
+        by=json.dumps([STUDY.config["answer"], STUDY.config["thresholds"]]),
     message:
         "Choose the cases that get further rounds and captures"
     shell:
