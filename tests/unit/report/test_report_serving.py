@@ -190,6 +190,8 @@ def test_a_delay_that_is_too_short_is_found_too_and_one_that_is_right_is_not(res
     assert mentions(answer(results, "batch_delay")["findings"][0]["reason"], "too short")
     serve(results, "slow", loads=[load(advised_ns=55e6)])
     assert answer(results, "batch_delay")["verdict"] == "clear"
+    serve(results, "slow", loads=[load(advised_delay_ns=50e6)])  # it is set, whatever is predicted of it
+    assert answer(results, "batch_delay")["verdict"] == "clear"
 
 
 def test_a_run_that_was_refused_advises_no_delay(results: Any) -> None:

@@ -89,6 +89,8 @@ def _delay_gain(policy: ServingPolicy, load: Load) -> tuple[Load, float, float, 
     measured = load.latency.get(f"p{policy.percentile:g}")
     if load.advised_ns is None or measured is None or load.refused:
         return None
+    if math.isclose((load.advised_delay_ns or 0.0) / NS_PER_MS, policy.max_delay_ms, rel_tol=0.05, abs_tol=0.01):
+        return load, measured.value_ns, 0.0, 0.0  # it is set: what differs from its prediction is no delay
     low = (measured.low_ns or 0.0) - 1.1 * load.advised_ns
     return load, measured.value_ns, max(0.0, measured.value_ns - load.advised_ns), max(0.0, low)
 
