@@ -36,6 +36,8 @@ class Account:
     late: bool = False
     """Whether there was no time to measure all that it wanted."""
     advice: dict[str, list[tuple[str, Finding]]] = field(default_factory=dict)
+    operators: dict[Path, frozenset[str] | None] = field(default_factory=dict)
+    """What lists the nodes of a graph → its operators, read once; None where they are not known."""
 
     def __post_init__(self) -> None:
         asked = self.study.best

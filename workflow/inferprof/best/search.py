@@ -292,8 +292,11 @@ class Search(Account):
     def _operators(self) -> frozenset[str] | None:
         """Of the incumbent's graph; None where they are not known."""
         file = cost_file(self.results, self.best.case)
-        cost: Cost | None = documents.read(file, "cost", self.results) if file.exists() else None
-        return frozenset(node.op for node in cost.nodes) if cost and cost.nodes is not None else None
+        if file not in self.operators:
+            cost: Cost | None = documents.read(file, "cost", self.results) if file.exists() else None
+            nodes = cost.nodes if cost else None
+            self.operators[file] = frozenset(node.op for node in nodes) if nodes is not None else None
+        return self.operators[file]
 
     def _is_believed_in(self, spot: Spot) -> bool:
         """Whether a change is named by the config, or a check promises something of it."""
