@@ -1,8 +1,9 @@
 """How well the rankings of `inferprof sensitivity` agree with trying every unit, alone and left out, on every sample.
 
-python benchmarks/sensitivity.py models/minilm.yaml int8 results/onnx/minilm/fp32.onnx 32 calibration=max samples=32
+python benchmarks/sensitivity.py models/minilm.yaml int8 results/onnx/minilm/fp32.onnx - calibration=max full=96
 
-An ONNX file that is not there is exported first.
+Behind the ONNX file, exported first where it is not there, stands the count of samples; `-`: as many as the ranking
+chooses. `full`: the first so many of them for the full rankings (else all), `shape`: sizes such as h128_w128.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from scipy.stats import spearmanr
 
 from inferprof import registry, sensitivity
 from inferprof.case import Shape
-from inferprof.model import export, model_spec, samples
+from inferprof.model import export, model_spec
 from inferprof.plugins import ConvertRequest
 from inferprof.sensitivity import measure
 
@@ -32,30 +33,42 @@ def main(spec_file: str, name: str, onnx: str, count: str, *given: str) -> None:
     spec = model_spec.load(Path(spec_file))
     if shape := options.pop("shape", None):
         spec = spec.__class__(**{**vars(spec), "sizes": Shape.parse(shape).as_dict()})
+    full = options.pop("full", None)
     if not Path(onnx).exists():
         export.export(spec, Path(onnx))
     precision = registry.precisions()[name]
     prepared = sensitivity.prepare(ConvertRequest(Path(onnx), spec, options, Path("unused")), precision)
-    feeds = sensitivity.single_samples(spec, int(count), samples.calibration_seed(spec))
-    switched = measure.Switched(prepared.model, prepared.units, feeds)
+    feeds, more = sensitivity.to_rank(spec, len(prepared.units), None if count == "-" else int(count))
     started = time.monotonic()
-    losses = measure.rank(switched)
+    switched = measure.Switched(prepared.model, prepared.units, feeds)
+    losses = measure.rank(switched, more)
     ranked_s, started = time.monotonic() - started, time.monotonic()
-    everything = frozenset(range(len(prepared.units)))
-    alone = np.array([switched.losses({number}) for number in sorted(everything)])
+    everything, first = [*range(len(prepared.units))], range(full or len(switched.samples))
+    alone = np.array([[switched.loss(index, {number}) for index in first] for number in everything])
     alone_s = time.monotonic() - started
-    every = [switched.left_out(index, sorted(everything))[1] for index in range(len(feeds))]
-    rest, joint = np.array(every).T, losses.joint
+    every = [switched.left_out(index, everything) for index in first]
+    joint, rest = np.array([all_units for all_units, _ in every]), np.array([each for _, each in every]).T
     usual = np.broadcast_to(joint, rest.shape)
-    went, noise = measure.gone(rest, usual), measure.interval(rest, usual)
-    told = np.ones(len(rest), bool) if noise is None else abs(went) > noise
+    whole = measure.Losses(
+        alone.mean(axis=1),
+        measure.gone(rest, usual),
+        joint,
+        len(first),
+        0,
+        left_out_error=measure.error_of(rest, usual),
+        left_out_samples=len(first),
+    )
+    no_tie = whole.told if whole.told.any() else ~whole.told
+    without = losses.left_out
     print(
-        f"{spec.name} {name}: {len(alone)} units, {losses.passes} passes of {len(feeds)} samples "
-        f"({losses.samples} each alone) in {ranked_s:.0f} s; all {len(alone)} in {alone_s:.0f} s; "
-        f"joint {measure.db(joint.mean())} dB, sum {measure.db(losses.alone.sum())} dB; Spearman "
-        f"alone {_agreed(losses.alone, lambda part: alone[:, part].mean(axis=1), len(feeds))}, "
-        f"left out {_agreed(losses.left_out, lambda part: measure.gone(rest[:, part], joint[part]), len(feeds))}, "
-        f"of the {told.sum()} units that are no tie {spearmanr(losses.left_out[told], went[told]).statistic:.3f}"
+        f"{spec.name} {name}: {len(alone)} units, {losses.passes} passes of {len(switched.samples)} samples "
+        f"({losses.samples} each alone, {losses.left_out_samples} left out) in {ranked_s:.0f} s, by itself "
+        f"{losses.reproducible}; all {len(alone)} on {len(first)} in {alone_s:.0f} s; "
+        f"joint {measure.db(losses.joint.mean())} dB, sum {measure.db(losses.alone.sum())} dB; Spearman "
+        f"alone {_agreed(losses.alone, lambda part: alone[:, part].mean(axis=1), len(first))}, "
+        f"left out {_agreed(without, lambda part: measure.gone(rest[:, part], joint[part]), len(first))}, "
+        f"of the {no_tie.sum()} units that are no tie "
+        f"{_agreed(without[no_tie], lambda part: measure.gone(rest[no_tie][:, part], joint[part]), len(first))}"
     )
 
 

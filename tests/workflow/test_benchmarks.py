@@ -56,7 +56,7 @@ SMALLEST = {
             "samples=4",
             "calibration=max",
         ),
-        r"toy_block int8: \d+ units, \d+ passes of 4 samples \(\d each alone\) in \d+ s; .*; Spearman .*\n",
+        r"toy_block int8: \d+ units, \d+ passes of 4 samples \(\d each alone, \d left out\) .*; Spearman .*\n",
     ),
     "table.py": (
         ("--only", "timeline", "--small"),

@@ -91,7 +91,7 @@ def sensitivity(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("precision", metavar="PRECISION", help="a number format that is made of ONNX, e.g. int8, fp16")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
     _converted(sub)
-    sub.add_argument("--samples", type=flag_values.whole(1), default=64, help="calibration inputs (default 64)")
+    sub.add_argument("--samples", type=flag_values.whole(1), help="calibration inputs (default: what it needs)")
     sub.add_argument("--out", type=Path, metavar="FILE", help="write it there, too")
 
 

@@ -114,6 +114,23 @@ def test_a_signed_zero_point_that_is_off_zero_is_not_tensorrts(tmp_path: Path) -
     assert set(audited(tmp_path, parsed(graph))["not_tensorrt_int8"].values()) == {"int8, zero point 3"}
 
 
+@pytest.mark.parametrize("kind", ["uint16", "int16", "uint4"])
+@pytest.mark.parametrize("said_by", ["zero point", "output_dtype", "stored weight"])
+def test_a_type_that_tensorrt_does_not_quantize_to_is_said_wherever_it_stands(
+    kind: str, said_by: str, tmp_path: Path
+) -> None:
+    number = {"uint16": 4, "int16": 5, "uint4": 21}[kind]
+    body = {
+        "zero point": f"<float s = {{0.1}}, {kind} z = {{0}}> {{ q = QuantizeLinear(x, s, z)",
+        "output_dtype": f"<float s = {{0.1}}> {{ q = QuantizeLinear<output_dtype: int = {number}>(x, s)",
+        "stored weight": f"<float s = {{0.1}}, {kind}[2,2] q = {{1, 2, 3, 4}}> {{",
+    }[said_by]
+    graph = f"g (float[2,2] x) => (float[2,2] y) {body} w = DequantizeLinear(q, s) y = Mul(x, w) }}"
+    result = audited(tmp_path, parsed(graph, '"": 21'))
+    assert set(result["not_tensorrt_int8"].values()) == {f"{kind}, zero point 0"}
+    assert sum(kind in line for line in result["advice"]) == 1
+
+
 def test_a_graph_that_is_quantized_already_is_no_baseline(repository: Path, tmp_path: Path) -> None:
     result = audit.audit(repository / ONNX / "quantized_already.onnx", "fp32", None)
     assert result["quantized_nodes"] == ["q", "dq", "dqw"]

@@ -189,14 +189,57 @@ def test_the_ranking_takes_no_more_passes_than_2_sqrt_n_and_agrees_with_trying_e
         )
     asked = request(graph.model(), tmp_path)
     prepared = sensitivity.prepare(asked, TOY_INT8)
-    feeds = sensitivity.single_samples(asked.spec, 64, 1)
+    feeds, more = sensitivity.to_rank(asked.spec, len(prepared.units), None)
     switched = measure.Switched(prepared.model, prepared.units, feeds)
-    losses = measure.rank(switched)
+    losses = measure.rank(switched, more)
     assert len(prepared.units) == blocks
     assert losses.passes <= max(2 * math.sqrt(blocks), measure.STATED + 1)
     full = [switched.losses({number}).mean() for number in range(blocks)]
     if blocks > 4:
         assert spearmanr(losses.alone, full).statistic >= 0.9
+
+
+def switched_of(blocks: int, tmp_path: Path, samples: int) -> tuple[Any, measure.Switched]:
+    asked = request(Residual(blocks).model(), tmp_path)
+    prepared = sensitivity.prepare(asked, TOY_INT8)
+    feeds = sensitivity.single_samples(asked.spec, samples, 1)
+    return asked.spec, measure.Switched(prepared.model, prepared.units, feeds)
+
+
+def test_a_ranking_that_cannot_reproduce_itself_doubles_its_samples_within_the_budget_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, switched = switched_of(12, tmp_path, 16)
+    monkeypatch.setattr(measure, "AGAIN", 1.1)
+    losses = measure.rank(switched, lambda there: sensitivity.single_samples(spec, 2 * there, 1)[there:])
+    assert len(switched.samples) == len(losses.joint) == 16 * 2**measure.DOUBLED
+    assert losses.passes <= measure.budget(len(switched.units))
+    assert not losses.reproduces
+
+
+def test_a_ranking_ends_where_the_data_have_no_more_samples(tmp_path: Path) -> None:
+    _, switched = switched_of(12, tmp_path, 16)
+    losses = measure.rank(switched, lambda there: [])
+    assert len(switched.samples) == len(losses.joint) == 16
+
+
+def test_no_sample_is_taken_twice_to_choose_how_many(tmp_path: Path) -> None:
+    asked = request(Residual(3).model(), tmp_path)
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(14, 4, WIDTH)).astype(np.float32))
+    inputs = (dataclasses.replace(asked.spec.inputs[0], data="file:x.npz"),)
+    spec = dataclasses.replace(asked.spec, inputs=inputs)
+    feeds, more = sensitivity.to_rank(spec, 3, None)
+    assert len(feeds) == 7  # the half of the rows that calibrates
+    assert more is not None and more(7) == []
+    assert len(sensitivity.to_rank(spec, 3, 20)[0]) == 20  # as asked for
+
+
+def test_units_that_few_samples_cannot_tell_are_ties() -> None:
+    losses = measure.Losses(
+        np.ones(2), np.array([0.3, 0.1]), np.ones(4), 4, 3, left_out_error=np.full(2, 0.05), left_out_samples=4
+    )
+    assert losses.told.tolist() == [True, False]  # 3.18 standard errors of 4 samples, not 1.96
+    assert not dataclasses.replace(losses, left_out_error=None, left_out_samples=1).told.any()
 
 
 def difference(scale: float = 1.0, outputs: tuple[str, ...] = ("difference", "first")) -> Any:
@@ -313,6 +356,6 @@ def test_a_unit_left_out_takes_its_own_errors_away_and_leaves_those_of_the_other
 @pytest.mark.parametrize(("noise", "follows"), [(1e-4, "without"), (10.0, "alone")])
 def test_what_goes_is_drawn_towards_the_loss_alone_as_far_as_it_is_noise(noise: float, follows: str) -> None:
     alone, without = np.array([0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3])
-    losses = measure.Losses(alone, without, np.ones(4), 4, 3, left_out_ci=np.full(3, noise))
+    losses = measure.Losses(alone, without, np.ones(4), 4, 3, left_out_error=np.full(3, noise), left_out_samples=4)
     expected = {"alone": alone, "without": without}[follows]
     np.testing.assert_allclose(losses.left_out, expected, atol=1e-3)

@@ -234,6 +234,8 @@ class Sensitivity(Outcome):
     samples: Count | None = None
     samples_each: Count | None = None
     """How many of them try each unit alone."""
+    left_out_each: Count | None = None
+    """Of how many each unit was left out."""
     evaluations: dict[str, Count] | None = None
     """Passes over all samples, by what they are for."""
     seconds: NotNegative | None = None
@@ -242,7 +244,8 @@ class Sensitivity(Outcome):
     """The sum of the losses alone."""
     additive: bool | None = None
     reproducible: dict[str, Number | None] = {}
-    """How well the rankings, alone and left out, agree with those of other samples (Spearman's rho)."""
+    """How well the rankings, alone and left out, agree with those of other samples (Spearman's rho); the second of
+    units that are no tie."""
     units: list[Sensitive] | None = None
     """The worst first."""
     tried: list[LeftOut] = []

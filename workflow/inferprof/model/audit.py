@@ -29,6 +29,8 @@ from inferprof.model.typed_graph import TypedGraph
 NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
 WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
 """The runtimes that know the operators of a domain outside the standard."""
+UNTAKEN = frozenset(("uint2", "int2", "uint4", "uint8", "uint16", "int16"))
+"""Types that ONNX quantizes to and TensorRT does not."""
 SHOWN = 5
 """How many names an advice gives before it counts the rest."""
 WORTH_SAYING = 0.001
@@ -169,7 +171,7 @@ def _types_of(operators: Sequence[str], graph: TypedGraph) -> dict[str, int]:
 
 
 def _not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
-    """The quantizers and dequantizers that TensorRT has no int8 for → what they are: unsigned, or off zero."""
+    """The quantizers and dequantizers that TensorRT has no int8 for → what they are: another type, or off zero."""
     import numpy as np
     import onnx
 
@@ -181,9 +183,8 @@ def _not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
         stored = graph.origin(zero)
         zeros = onnx.numpy_helper.to_array(graph.weights[stored]) if stored in graph.weights else np.zeros(1)
         tensor = node.output[0] if node.op_type != "DequantizeLinear" else node.input[0]
-        unsigned = "uint8" in (graph.types.get(zero), graph.stored_type(tensor))
-        if unsigned or np.any(zeros.astype(np.float32)):
-            kind = "uint8" if unsigned else graph.types.get(zero, "unknown")
+        kind = graph.types.get(zero) or graph.stored_type(tensor)
+        if kind in UNTAKEN or np.any(zeros.astype(np.float32)):
             kinds[node.name or node.output[0]] = f"{kind}, zero point {float(zeros.flat[0]):g}"
     return kinds
 
@@ -334,7 +335,6 @@ def _macs(result: Mapping[str, Any]) -> str:
 
 def render(result: Mapping[str, Any]) -> str:
     """The audit as text for the screen."""
-    mebibyte = 2**20
     weights = result["weight_bytes"]
     noticed = {name: size for name, size in weights.items() if size >= WORTH_SAYING * sum(weights.values())}
     rows = [
@@ -342,7 +342,7 @@ def render(result: Mapping[str, Any]) -> str:
         ("shape", result["shape"] or "every symbol 1"),
         ("MACs", _macs(result)),
         ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
-        ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in noticed.items())),
+        ("weights", ", ".join(f"{name} {size / 2**20:.2f} MiB" for name, size in noticed.items())),
         ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),
         ("softmax", ", ".join(f"{count} {name}" for name, count in result["softmax"].items()) or "none"),
         ("normalization", ", ".join(f"{count} {name}" for name, count in result["normalization"].items()) or "none"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,12 @@ TRIES = 8
 """At most so many sets of units are left out to meet the tolerance."""
 ADDITIVE_DB = 1.0
 """How far the sum of the losses may be from the joint loss to call them additive."""
+
+
+More = Callable[[int], Sequence[Feeds]]
+"""Further samples, by how many there are."""
+FEWEST = 32
+"""Samples at least where they are chosen by what the ranking needs."""
 
 
 HALVES = frozenset(("float16", "bfloat16"))
@@ -118,19 +125,44 @@ def single_samples(spec: ModelSpec, count: int, seed: int) -> list[Feeds]:
     return [*data.feeds(spec, spec.at(Shape(((BATCH, 1),))), count, seed)]
 
 
-def analyse(request: ConvertRequest, precision: Precision, count: int) -> dict[str, Any]:
-    """The content of .sensitivity.json: the units ranked, with causes, and which to leave out for the tolerance."""
+def to_rank(spec: ModelSpec, units: int, count: int | None) -> tuple[list[Feeds], More | None]:
+    """The samples that a ranking begins with, and what gives it more where their count is left to it."""
+    seed = samples.calibration_seed(spec)
+    feeds = single_samples(spec, max(measure.least_samples(units), count or 0), seed)
+    if count is not None:
+        return feeds, None
+    chosen = max(FEWEST, measure.least_samples(units, measure.TRIES))
+    feeds = max(feeds, _different(spec, seed, chosen), key=len)
+    return feeds, lambda there: _different(spec, seed, 2 * there)[there:]
+
+
+def _different(spec: ModelSpec, seed: int, count: int) -> list[Feeds]:
+    """So many samples, fewer where the data have no more than that: they are dealt out again then."""
+    seen: set[tuple[bytes, ...]] = set()
+    feeds = single_samples(spec, count, seed)
+    for number, sample in enumerate(feeds):
+        key = tuple(hashlib.sha256(array.tobytes()).digest() for array in sample.values())
+        if key in seen:
+            return feeds[:number]
+        seen.add(key)
+    return feeds
+
+
+def analyse(request: ConvertRequest, precision: Precision, count: int | None = None) -> dict[str, Any]:
+    """The content of .sensitivity.json: the units ranked, with causes, and which to leave out for the tolerance.
+
+    `count`: samples at least; None: as many as it takes until the rankings reproduce themselves, within bounds.
+    """
     spec = request.spec
     with progress.task(f"Sensitivity of {spec.name} to {precision.name}", STEPS):
         progress.step("convert")
         prepared = prepare(request, precision)
-        count = max(count, measure.least_samples(len(prepared.units)))
-        feeds = single_samples(spec, count, samples.calibration_seed(spec))
+        feeds, more = to_rank(spec, len(prepared.units), count)
         progress.step("try each unit")
         started = time.monotonic()
         with failures_of("ONNX Runtime"):
             switched = Switched(prepared.model, prepared.units, feeds)
-        losses = measure.rank(switched)
+        losses = measure.rank(switched, more)
         ranking_s = time.monotonic() - started
         order = ranked(losses.alone)
         places = {number: place for place, number in enumerate(ranked(losses.left_out), start=1)}
@@ -143,8 +175,9 @@ def analyse(request: ConvertRequest, precision: Precision, count: int) -> dict[s
     return {
         "precision": precision.name,
         "pretrained": spec.pretrained,
-        "samples": count,
+        "samples": len(switched.samples),
         "samples_each": losses.samples,
+        "left_out_each": losses.left_out_samples,
         "evaluations": _evaluations(losses, tried, switched),
         "seconds": round(ranking_s, 1),
         "joint_db": db(float(losses.joint.mean())),
@@ -246,15 +279,15 @@ def _causes(prepared: Prepared, worst: Sequence[Unit], feeds: Sequence[Feeds]) -
 def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
     """The ranking as text for the screen."""
     spent, joint = result["evaluations"], _db(result["joint_db"])
+    each = f"each unit is tried alone on {result['samples_each']} samples and left out of {result['left_out_each']}"
     lines = [
         conclusion(result),
         f"{len(result['units'])} units in {result['precision']}, {spent['total']} evaluations of {result['samples']} "
-        f"samples: {spent['ranking']} for the ranking (of {spent['allowed']} allowed; {result['samples_each']} "
-        f"samples try each unit), {spent['leaving_out']} leaving units out, {spent['causes']} for causes",
+        f"samples: {spent['ranking']} for the ranking (of {spent['allowed']} allowed; {each}), "
+        f"{spent['leaving_out']} leaving units out, {spent['causes']} for causes",
         f"all together {joint}, the sum of the losses alone {_db(result['predicted_db'])}: "
         f"{ {True: 'additive', False: 'not additive', None: 'not told'}[result['additive']] }",
-        "a ranking of other samples agrees with this one (Spearman): "
-        + ", ".join(f"{name.replace('_', ' ')} {_rho(rho)}" for name, rho in result["reproducible"].items()),
+        f"a ranking of other samples agrees with this one (Spearman): {_reproducible(result)}",
         f"{'alone':>10} {'left out':>9} {'±':>7} {'(its place)':>11}  unit",
     ]
     for unit in result["units"][:shown]:
@@ -262,8 +295,7 @@ def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
         cause = f": {unit['cause']}" if unit["cause"] else ""
         within = unit["left_out_ci"]
         noise = f"{within:>7.1%}" if within is not None else f"{'-':>7}"
-        tie = within is None or abs(unit["left_out_share"]) <= within
-        left_out = f"{unit['left_out_share']:>9.1%} {noise} {'tie' if tie else unit['left_out_place']:>11}"
+        left_out = f"{unit['left_out_share']:>9.1%} {noise} {'tie' if _tie(unit) else unit['left_out_place']:>11}"
         lines.append(f"{alone:>10} {left_out}  {unit['name']} ({unit['op']}){cause}")
     lines += [
         f"{entry['left_out']} worst left out: {'overflow' if entry['overflow'] else _db(entry['joint_db'])}"
@@ -272,6 +304,23 @@ def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
     if result["exclude"]:
         lines += ["exclude:", *(f"  - '{name}'" for name in result["exclude"])]
     return "\n".join(lines)
+
+
+def _tie(unit: Mapping[str, Any]) -> bool:
+    return unit["left_out_ci"] is None or abs(unit["left_out_share"]) <= unit["left_out_ci"]
+
+
+def _reproducible(result: Mapping[str, Any]) -> str:
+    """How well the rankings reproduce themselves, and what follows where one does not."""
+    alone, left_out = (result["reproducible"][name] for name in ("alone", "left_out"))
+    count = sum(not _tie(unit) for unit in result["units"])
+    text = f"alone {_rho(alone)}, left out {_rho(left_out)} of the {counted(count, 'unit')} that are no tie"
+    poor = [
+        name for name, rho in (("alone", alone), ("left out", left_out)) if rho is not None and rho < measure.AGAIN
+    ]
+    if poor:
+        text += f"; the ranking {' and that '.join(poor)} does not reproduce itself: its order is noise in part"
+    return text
 
 
 def conclusion(result: Mapping[str, Any]) -> str:
