@@ -50,6 +50,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BASE + "protocol: {budget_s: .inf}\n", "protocol.budget_s"),
         (BASE + "protocol: {budget_s: 0}\n", "protocol.budget_s"),
         (BASE + "protocol: {seed: -1}\n", "protocol.seed"),
+        (BASE + "protocol: {accuracy_samples: 100001}\n", "protocol.accuracy_samples"),
         (BASE + "protocol: {rounds: true}\n", "protocol.rounds"),
         (BASE + f"protocol: {{rounds: {'9' * 30}}}\n", "protocol.rounds"),
         (BASE + f"protocol: {{rounds: {'9' * 5000}}}\n", "digits"),

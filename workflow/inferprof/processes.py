@@ -89,9 +89,13 @@ def _signalled(ended_by: signal.Signals, usage: resource.struct_rusage) -> str:
         return f"ended by {ended_by.name}, since it was told to"
     if ended_by != signal.SIGKILL:
         return f"ended by {ended_by.name}; its stack is above"
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    held = f"it held {usage.ru_maxrss * 1024 / GIB:.1f} of {total / GIB:.0f} GiB"
+    held = f"it held {usage.ru_maxrss * 1024 / GIB:.1f} of {memory() / GIB:.0f} GiB"
     return f"ended by SIGKILL, as a machine does that is out of memory ({held})"
+
+
+def memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _said(reason: str) -> int:

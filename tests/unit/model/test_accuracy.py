@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from inferprof import processes
 from inferprof.case import Shape
 from inferprof.errors import UserError
 from inferprof.model import accuracy, expected, onnx_file
@@ -230,3 +231,17 @@ def test_outputs_of_fp32_that_were_kept_stand_for_those_of_the_graph(tmp_path: P
     assert of_graph["outputs"]["y"]["sqnr_db"] == pytest.approx(20 * np.log10(2.0 / 0.5))
     with pytest.raises(UserError, match="other inputs"):
         found(tmp_path / "fp32.samples.npz", seed=4)
+
+
+def test_outputs_that_the_memory_does_not_hold_are_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]> g (float[2,8] x) => (float[2,8] y) { y = Relu(x) }'
+    )
+    onnx.save(graph, tmp_path / "m.onnx")
+    batches = [{"x": np.zeros((2, 8), np.float32)}] * 3
+    monkeypatch.setattr(processes, "memory", lambda: 4 * 64 * 3 - 1)
+    with pytest.raises(accuracy.NotMeasured, match="3 batches"):
+        accuracy.run_graph(tmp_path / "m.onnx", batches)
+    assert len(accuracy.run_graph(tmp_path / "m.onnx", batches[:2])[0]) == 2

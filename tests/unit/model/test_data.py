@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from tests.unit.facts import mentions, naming, states
 
+from inferprof import processes
 from inferprof.case import Shape
 from inferprof.errors import UserError
 from inferprof.model import data, model_spec
@@ -195,3 +196,10 @@ def test_the_users_bad_arrays_are_refused_in_one_line(tmp_path):
     assert states(refusal("file:none.npz", folder=tmp_path), "not", "NumPy")
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 truncated")
     assert states(refusal("file:broken.npz", folder=tmp_path), "not", "NumPy")
+
+
+def test_more_samples_than_the_memory_holds_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "memory", lambda: 2 * 24 * 100)
+    assert len(data.feeds(spec_of("normal"), B2, 100, 0)) == 100
+    with pytest.raises(UserError, match=r"202 samples .* holds 200 of them"):
+        data.feeds(spec_of("normal"), B2, 101, 0)

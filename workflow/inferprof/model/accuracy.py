@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import progress
+from inferprof import processes, progress
 from inferprof.errors import CaseFailed
 from inferprof.model import block_emulation, emulation, onnx_file, onnx_graph
 from inferprof.model.model_spec import ModelSpec
@@ -86,9 +86,24 @@ def run_graph(path: Path, batches: Sequence[Feeds]) -> tuple[list[dict[str, Arra
     try:
         content, source = _runnable(path)
         loaded = session(content)
-        return [_run(loaded, batch) for batch in progress.counted(batches, "batch")], source
+        outputs: list[dict[str, Array]] = []
+        for batch in progress.counted(batches, "batch"):
+            outputs.append(_run(loaded, batch))
+            if len(outputs) == 1:
+                _fit(outputs[0], len(batches))
+        return outputs, source
     except Exception as error:  # onnxruntime's exceptions share no base class
         raise NotMeasured(f"{path.name}: {' '.join(str(error).split())}") from error
+
+
+def _fit(outputs: Mapping[str, Array], batches: int) -> None:
+    """Raises MemoryError where the outputs of all batches, of two graphs and joined, are more than the memory."""
+    wanted, most = batches * sum(array.nbytes for array in outputs.values()), processes.memory()
+    if 4 * wanted > most:
+        raise MemoryError(
+            f"the outputs of {batches:,} batches of samples are {wanted / processes.GIB:.1f} GiB, more than a "
+            f"quarter of this machine's {most / processes.GIB:.1f} GiB; ask for fewer samples"
+        )
 
 
 def session(model: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from inferprof import processes
 from inferprof.case import Shape
 from inferprof.errors import UserError, unknown
 from inferprof.model import pretrained
@@ -64,8 +66,20 @@ def feeds(spec: ModelSpec, shape: Shape, count: int, seed: int) -> list[dict[str
     can't be had or don't fit the model.
     """
     resolved = spec.at(shape)
+    _fits(spec, resolved, count)
     tokenizer = _tokenizer(spec)
     return [_feed(_Batch(spec, resolved, seed, index, tokenizer)) for index in range(count)]
+
+
+def _fits(spec: ModelSpec, shape: Shape, count: int) -> None:
+    """Raises UserError for more samples than this machine holds twice, which joining them does."""
+    each = sum(math.prod(item.shape(shape)) * np.dtype(item.dtype).itemsize for item in spec.inputs)
+    if count > (most := processes.memory() // max(1, 2 * each)):
+        wanted, gib = count * shape.batch, each * count / processes.GIB
+        raise UserError(
+            f"model {spec.name}: {wanted:,} samples at {shape} are {gib:,.0f} GiB, and this machine holds "
+            f"{most * shape.batch:,} of them; ask for fewer"
+        )
 
 
 def files(spec: ModelSpec) -> list[Path]:
