@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,8 @@ import numpy as np
 
 from inferprof import progress
 from inferprof.allowed import Allowed, one_of
-from inferprof.model import onnx_graph
+from inferprof.case import REFERENCE
+from inferprof.model import accuracy, onnx_graph
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion, outliers
 
@@ -37,17 +39,34 @@ ALLOWS: Final[Mapping[str, Allowed]] = {
 }
 
 
+POOR_DB = 7.0
+"""SQNR under which no quantized format passes, nor warns; and by how much an fp32 rest has to be better."""
+
+
 def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, Any]:
     """Write the graph with Q/DQ nodes around what ModelOpt quantizes; the rest is in the option `high_precision`.
 
     `attention` says whether attention's two products are quantized too; `exclude` lists patterns of node names that
-    are not; `outliers` says from which reach on a channel is computed apart.
+    are not; `outliers` says from which reach on a channel is computed apart. A rest in half precision that ruins the
+    outputs of a calibration batch is left in fp32.
     """
+    calibration, high = (str(request.options[name]) for name in ("calibration", "high_precision"))
+    batches = conversion.calibration(request)
+    quantized = _quantized(request, mode, batches, high)
+    instead = _rest_in_fp32(request, mode, batches) if high != REFERENCE else ""
+    nothing = "" if onnx_graph.quantized_nodes(quantized) else ": nothing was quantized"
+    return conversion.facts(
+        f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in "
+        f"{instead or high}{nothing}",
+        **conversion.calibration_facts(request, batches),
+    )
+
+
+def _quantized(request: ConvertRequest, mode: str, batches: Sequence[Feeds], high: str) -> Any:
+    """The graph that ModelOpt makes, written."""
     import onnx
 
-    calibration, high = (str(request.options[name]) for name in ("calibration", "high_precision"))
     given: Any = request.options["exclude"]
-    batches = conversion.calibration(request)
     progress.step("convert")
     with tempfile.TemporaryDirectory() as folder, conversion.modelopt(request.onnx):
         from modelopt.onnx.quantization import quantize
@@ -58,7 +77,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
             str(source),
             quantize_mode=mode,
             **calibrated(batches),
-            calibration_method=calibration,
+            calibration_method=str(request.options["calibration"]),
             calibration_eps=["cpu"],
             disable_mha_qdq=not request.options["attention"],
             nodes_to_exclude=[*given, f".*{outliers.APART}.*"],
@@ -68,11 +87,41 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
         )
         quantized = onnx.load(target)
         conversion.save(quantized, request.out)
-    nothing = "" if onnx_graph.quantized_nodes(quantized) else ": nothing was quantized"
-    return conversion.facts(
-        f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in {high}{nothing}",
-        **conversion.calibration_facts(request, batches),
-    )
+    return quantized
+
+
+def _rest_in_fp32(request: ConvertRequest, mode: str, batches: Sequence[Feeds]) -> str:
+    """`fp32, since …` where the written graph is poor, and one with its rest in fp32, not poor, replaces it; else ''.
+
+    One batch tells: a half precision that holds the rest is far more exact than what is quantized, and one that does
+    not ruins the outputs.
+    """
+    high = str(request.options["high_precision"])
+    half = worst_db(request, batches[0])
+    if half is None or half >= POOR_DB:
+        return ""
+    _quantized(request, mode, batches, REFERENCE)
+    plain = worst_db(request, batches[0])
+    if plain is None or not plain > half + POOR_DB:
+        _quantized(request, mode, batches, high)
+        return ""
+    return f"fp32, since {high} does not hold it: {_db(half)} on a calibration batch, {_db(plain)} with fp32"
+
+
+def worst_db(request: ConvertRequest, batch: Feeds) -> float | None:
+    """SQNR of the worst output of the written graph against the given one; None where it can't be computed here."""
+    try:
+        actual, expected = (accuracy.run_graph(path, [batch])[0][0] for path in (request.out, request.onnx))
+    except accuracy.NotMeasured:
+        return None
+    if any(accuracy.collapse(expected[name], actual[name]) for name in expected):
+        return -math.inf
+    ratios = [accuracy.distance(array, actual[name])["sqnr_db"] for name, array in expected.items()]
+    return min((ratio for ratio in ratios if ratio is not None), default=math.inf)
+
+
+def _db(value: float) -> str:
+    return f"{value:.1f} dB" if math.isfinite(value) else "no result" if value < 0 else "identical"
 
 
 def calibrated(batches: Sequence[Feeds]) -> dict[str, Any]:

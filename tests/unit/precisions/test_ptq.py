@@ -1,0 +1,33 @@
+"""Quantization by ModelOpt: what the rest of the graph computes in."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests.unit.planted import Residual, request
+
+from inferprof.model import audit
+from inferprof.plugins import Precision
+from inferprof.precisions.fp8 import FP8
+from inferprof.precisions.int8 import INT8
+
+
+@pytest.mark.parametrize("precision", [FP8, INT8])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_rest_that_half_precision_does_not_hold_stays_in_fp32_and_the_facts_say_so(
+    large: bool, precision: Precision, tmp_path: Path
+) -> None:
+    graph = Residual(2)
+    scaled = graph.node("Mul", graph.last, graph.constant(2000 if large else 1))
+    square = graph.node("Mul", scaled, scaled)
+    mean = graph.node("Add", graph.node("ReduceMean", square, axes=[-1]), graph.constant(1e-3))
+    graph.last = graph.node("Div", scaled, graph.node("Sqrt", mean))
+    graph.block()
+    asked = request(graph.model(), tmp_path)
+    options = {**precision.options, "calibration": "max", "samples": 8, "high_precision": "fp16"}
+    facts = precision.convert(dataclasses.replace(asked, options=options))
+    types = audit.audit(asked.out, None, None)["weight_bytes"]
+    assert ("does not hold" in facts["method"]) is large
+    assert ("float16" in types) is not large
