@@ -43,7 +43,10 @@ def main(spec_file: str, name: str, onnx: str, count: str, *given: str) -> None:
     switched = measure.Switched(prepared.model, prepared.units, feeds)
     losses = measure.rank(switched, more)
     ranked_s, started = time.monotonic() - started, time.monotonic()
-    everything, first = [*range(len(prepared.units))], range(full or len(switched.samples))
+    everything, first = (
+        [*range(len(prepared.units))],
+        range(min(full or len(switched.samples), len(switched.samples))),
+    )
     alone = np.array([[switched.loss(index, {number}) for index in first] for number in everything])
     alone_s = time.monotonic() - started
     every = [switched.left_out(index, everything) for index in first]

@@ -147,17 +147,16 @@ def test_an_outlier_dimension_of_the_queries_is_found_by_its_place_in_the_head(t
     assert "channel 5 of input 0" in causes["scores"]
 
 
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_a_weight_that_one_scale_cannot_hold_is_found_first(per_channel: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", [False, True])
+def test_a_weight_that_one_scale_cannot_hold_is_found_first(column: bool, tmp_path: Path) -> None:
     graph = Residual(2)
     name = graph.weight(0.3)
-    graph.weights[name][:, 0 if per_channel else slice(None)][0] = 40
+    graph.weights[name][:, 0 if column else slice(None)][0] = 40
     graph.last = graph.node("Add", graph.last, graph.node("MatMul", graph.last, name, name="uneven"))
     graph.block()
     first = analysed(graph.model(), TOY_INT8, tmp_path)["units"][0]
     assert first["name"] == "uneven"
-    expected = "outlier channel: channel 0 of input 1" if per_channel else r"scale too coarse: 9\d% of input 1"
-    assert re.match(expected, first["cause"])
+    assert first["cause"].startswith("outlier channel: channel 0 of input 1")
 
 
 def test_a_scale_that_was_calibrated_too_small_is_found_first(tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ def _reproducible(result: Mapping[str, Any]) -> str:
     count = sum(not _tie(unit) for unit in result["units"])
     text = f"alone {_rho(alone)}, left out {_rho(left_out)} of the {counted(count, 'unit')} that are no tie"
     poor = [
-        name for name, rho in (("alone", alone), ("left out", left_out)) if rho is not None and rho < measure.AGAIN
+        name for name, rho in (("alone", alone), ("left out", left_out)) if rho is not None and rho < measure.POOR
     ]
     if poor:
         text += f"; the ranking {' and that '.join(poor)} does not reproduce itself: its order is noise in part"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from inferprof.model import accuracy, onnx_graph
+from inferprof.model.products import PRODUCTS
 from inferprof.plugins import Feeds
 from inferprof.sensitivity.switches import Edge, Unit, chained, drop_unread
 
@@ -22,7 +23,7 @@ LOST = 0.25
 INEXACT = 1 / 16
 """Of a tensor: how far a half precision may be off it; more, and its values are too small for that."""
 IMAGES = frozenset(("Conv", "ConvTranspose"))
-"""Operators whose channels are the second axis of what they read; of others they are the last."""
+"""Operators whose channels are the second axis of what they read."""
 CLIPPED = 2.0
 """How many times the largest value that the format holds the data are, from which on the scale is too small."""
 DEEP = 4096
@@ -40,6 +41,8 @@ class Seen:
     in_format: Array
     per_channel: bool
     """Whether each of its channels, or blocks, has a scale of its own."""
+    axes: tuple[int, ...]
+    """Which of its axes are channels."""
 
 
 def of(
@@ -53,13 +56,20 @@ def of(
     tensors = list(dict.fromkeys([edge.tensor for edge in edges] + [edge.node for edge in edges]))
     values = _values(plain, tensors, samples)
     converted = _converted(model, units, values)
-    largest = {unit.name: _largest(unit, values) for unit in units}
+    made_by = {name: node for node in plain.graph.node for name in node.output}
+    largest = {unit.name: _largest(unit, values, made_by) for unit in units}
     scales = {weight.name: math.prod(weight.dims) for weight in model.graph.initializer}
     typical = float(np.median([*largest.values()])) if largest else 0.0
     causes: list[str | None] = []
     for unit in units:
         seen = [
-            Seen(edge, values[edge.tensor], converted[edge.node, edge.place], scales.get(_scale(edge), 2) > 1)
+            Seen(
+                edge,
+                values[edge.tensor],
+                converted[edge.node, edge.place],
+                scales.get(_scale(edge), 2) > 1,
+                _axes(unit, edge, made_by[edge.node]),
+            )
             for edge in unit.edges
         ]
         piece = next((pieces[edge.node] for edge in unit.edges if edge.node in pieces), None)
@@ -109,9 +119,20 @@ def _scale(edge: Edge) -> str:
     return str(edge.chain[0].input[1]) if len(edge.chain[0].input) > 1 else ""
 
 
-def _largest(unit: Unit, values: Mapping[str, Array]) -> float:
-    """The largest value that a unit's nodes give."""
-    return max(_reach(values[edge.node]) for edge in unit.edges)
+def _axes(unit: Unit, edge: Edge, node: Any) -> tuple[int, ...]:
+    """The channels of what a node reads: what its sums run over, and on the right of a product its columns, too."""
+    if unit.op in IMAGES:
+        return (1,)
+    if edge.place == 0:
+        return (-2,) if onnx_graph.flag(node, "transA") else (-1,)
+    return (-1, -2) if node.op_type in PRODUCTS else (-1,)
+
+
+def _largest(unit: Unit, values: Mapping[str, Array], made_by: Mapping[str, Any]) -> float:
+    """The largest value that a unit gives; of a product without the addition behind it, which others reach."""
+    nodes = [edge.node for edge in unit.edges]
+    own = [node for node in nodes if made_by[node].op_type != "Add"] or nodes
+    return max(_reach(values[node]) for node in own)
 
 
 def _reach(array: Array) -> float:
@@ -128,7 +149,7 @@ def _cause(unit: Unit, seen: Sequence[Seen], piece: str | None, *, half: bool) -
     if half:
         small = next((cause for item in graded if (cause := _underflow(item))), None)
         return f"normalization in pieces ({piece})" if piece else small or _deep(unit, seen)
-    return next((cause for item in graded if (cause := _of_scale(item, image=unit.op in IMAGES))), None)
+    return next((cause for item in graded if (cause := _of_scale(item))), None)
 
 
 def _underflow(item: Seen) -> str | None:
@@ -138,13 +159,13 @@ def _underflow(item: Seen) -> str | None:
     return f"underflow: {_what(item)} reaches {_reach(item.value):.2g} at most, which the format holds badly or as 0"
 
 
-def _of_scale(item: Seen, *, image: bool) -> str | None:
+def _of_scale(item: Seen) -> str | None:
     """Why one scale does not serve a tensor."""
     value, held = np.abs(item.value), np.abs(item.in_format)
     reach, top = float(value.max(initial=0)), float(held.max(initial=0))
     if top and reach > CLIPPED * top:
         return f"scale too small: {_what(item)} reaches {reach:.4g}, the scale holds {top:.4g}"
-    channel, times = outlier(item.value, 1 if image else -1)
+    channel, times = max((outlier(item.value, axis) for axis in item.axes), key=lambda far: far[1])
     if times > OUTLIER and not item.per_channel:
         return (
             f"outlier channel: channel {channel} of {_what(item)} reaches {reach:.4g}, {times:.0f} times the median "
