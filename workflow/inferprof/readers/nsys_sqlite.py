@@ -282,14 +282,13 @@ class _Export:
         columns = {"start": ("start", 0), "end": ("end", _OPEN), "correlation": ("correlationId", 0), **columns}
 
         def tied(rows: Columns) -> Columns:
-            ended = (rows["end"] != _OPEN) & ((rows["end"] != 0) | (rows["start"] <= 0))
-            if not ended.all():
-                rows = {name: values[ended] for name, values in rows.items()}
             process = rows["owner"] >> ID_BITS & (1 << ID_BITS) - 1
             return made_of({**rows, "correlation": rows["correlation"] | process << _PROCESS_SHIFT})
 
-        read = self._tables.integers(table, columns, tied) if self._columns(table) else {}
-        return read or tied({name: np.empty(0, np.int64) for name in columns})
+        rows = self._tables.integers(table, columns, tied) if self._columns(table) else {}
+        rows = rows or tied({name: np.empty(0, np.int64) for name in columns})
+        ended = (rows["end"] != _OPEN) & ((rows["end"] != 0) | (rows["start"] <= 0))
+        return rows if ended.all() else {name: values[ended] for name, values in rows.items()}
 
 
 def _packed(kernels: Columns) -> Columns:

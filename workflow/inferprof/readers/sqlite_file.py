@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import adbc_driver_manager
 import adbc_driver_sqlite.dbapi
@@ -34,6 +34,7 @@ _LEAST_ROWS: Final = 1 << 18
 _LEAST_PAGES: Final = 1 << 11
 """Pages that are."""
 _MOST_THREADS: Final = 4
+T = TypeVar("T")
 Columns = dict[str, np.ndarray]
 Wanted = Mapping[str, tuple[str | None, int]]
 """Name → the column of the table, if there is one, and what stands for what it does not tell."""
@@ -83,7 +84,8 @@ class Tables:
         return set(self._types.get(table, ()))
 
     def integers(self, table: str, wanted: Wanted, made_of: Callable[[Columns], Columns]) -> Columns:
-        """What is made of some rows at a time, all of it. Raises ValueError for a value that is no integer."""
+        """What is made of some rows at a time, a row of each. Raises ValueError for a value that is no
+        integer."""
         try:
             return self._of_pages(table, wanted, made_of)
         except Unusual:
@@ -111,11 +113,23 @@ class Tables:
         with self._path.open("rb") as file:
             pages = Pages.of(file.fileno())
             leaves = pages.leaves(root)
+            end = np.cumsum(pages.counts(leaves))
+            # One array from the beginning: many small ones would leave holes in memory.
+            whole = {
+                name: np.empty(end[-1], values.dtype)
+                for name, values in made([np.empty(0, np.int64)] * len(nulls)).items()
+            }
 
-            def of_piece(piece: slice) -> list[Columns]:
-                return [made(values) for values in pages.columns(leaves[piece], len(kinds), nulls)]
+            def of_piece(piece: slice) -> None:
+                begin = int(end[piece.start - 1]) if piece.start else 0
+                for values in pages.columns(leaves[piece], len(kinds), nulls):
+                    for name, column in made(values).items():
+                        whole[name][begin : begin + column.size] = column
+                    begin += values[0].size
 
-            return _in_pieces(range(leaves.size), _LEAST_PAGES, of_piece)
+            for _ in _in_pieces(range(leaves.size), _LEAST_PAGES, of_piece):
+                pass
+        return whole
 
     def selected(self, table: str, query: str, made_of: Callable[[pa.RecordBatch], Columns]) -> Columns:
         """What is made of each batch of what a query finds, which ends in a condition; all of it, or nothing where it
@@ -130,20 +144,20 @@ class Tables:
                 cursor.execute(f"{query} AND {table}.rowid BETWEEN {piece.start} AND {piece.stop - 1}")
                 return [made_of(batch) for batch in cursor.fetch_record_batch()]
 
-        return {} if first is None else _in_pieces(range(first, last + 1), _LEAST_ROWS, of_piece)
+        rows = range(0) if first is None else range(first, last + 1)
+        return joined([part for piece in _in_pieces(rows, _LEAST_ROWS, of_piece) for part in piece])
 
 
 def _told(column: str | None, null: int) -> str:
     return str(null) if column is None else f"COALESCE({column}, {null})"
 
 
-def _in_pieces(every: range, least: int, of_piece: Callable[[slice], list[Columns]]) -> Columns:
+def _in_pieces(every: range, least: int, of_piece: Callable[[slice], T]) -> Iterator[T]:
     """What is made of pieces of a range, which several threads take turns in."""
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     step = max(least, -(-len(every) // (2 * threads)))
     with ThreadPoolExecutor(threads) as pool:
-        pieces = pool.map(lambda first: of_piece(slice(first, min(first + step, every.stop))), every[::step])
-        return joined([part for piece in pieces for part in piece])
+        yield from pool.map(lambda first: of_piece(slice(first, min(first + step, every.stop))), every[::step])
 
 
 def numbers(table: str, batch: pa.RecordBatch) -> Columns:

@@ -26,6 +26,8 @@ _PAGE: Final = struct.Struct(">BxxHxxxI")
 _CHILD: Final = struct.Struct(">I")
 _INTERIOR, _LEAF = 5, 13
 _LEAF_HEADER: Final = 8
+_COUNT: Final = 3
+"""Where a page says how many cells it has."""
 _MOST_LEVELS: Final = 20
 _TOGETHER: Final = 1 << 21
 """Bytes of pages that are decoded together: few enough for the processor's cache."""
@@ -92,6 +94,11 @@ class Pages:
             raise Unusual
         return content
 
+    def counts(self, leaves: Places) -> list[int]:
+        """How many rows each of these pages holds."""
+        places = ((leaves - 1) * self.size + _COUNT).tolist()
+        return [int.from_bytes(os.pread(self.file, 2, place), "big") for place in places]
+
     def columns(self, leaves: Places, count: int, wanted: Mapping[int, int]) -> Iterator[list[np.ndarray]]:
         """The wanted columns of the rows of these pages, some pages at a time. count: of all columns of the table;
         wanted: their numbers in order, and what stands for NULL. Raises Unusual."""
@@ -120,7 +127,7 @@ class Pages:
     def _cells(self, content: Bytes) -> Places:
         """Where the rows of pages begin."""
         pages = content.reshape(-1, self.size)
-        cells = pages[:, 3].astype(np.int64) << 8 | pages[:, 4]
+        cells = pages[:, _COUNT].astype(np.int64) << 8 | pages[:, _COUNT + 1]
         if (pages[:, 0] != _LEAF).any() or (_LEAF_HEADER + 2 * cells > self.size).any():
             raise Unusual
         page = np.repeat(np.arange(len(pages)) * self.size, cells)
