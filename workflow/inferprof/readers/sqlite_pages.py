@@ -159,10 +159,16 @@ def _values(content: Bytes, types: Places, count: int, wanted: Mapping[int, int]
         if column in wanted:
             if not _WHOLE[code].all():
                 raise Unusual
-            values = eights[place].astype(np.int64) >> _SHIFT[code]
-            bare = _WIDTH[code] == 0
-            if bare.any():
-                values = np.where(bare, np.select([code == _ZERO, code == _ONE], [0, 1], wanted[column]), values)
-            columns.append(values)
+            columns.append(_stored(eights, place, code, wanted[column]))
         place += _WIDTH[code]
     return columns
+
+
+def _stored(eights: Places, place: Places, code: Bytes, null: int) -> Places:
+    """The values at these places, of types that are one for each, or one for all."""
+    bare = _WIDTH[code] == 0
+    values = np.broadcast_to(np.where(code == _NULL, null, code == _ONE), place.shape) if bare.any() else None
+    if values is not None and bare.all():
+        return values
+    stored: Places = eights[place].astype(np.int64) >> _SHIFT[code]
+    return stored if values is None else np.where(bare, values, stored)
