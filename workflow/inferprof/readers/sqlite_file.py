@@ -84,8 +84,11 @@ class Tables:
         return set(self._types.get(table, ()))
 
     def integers(self, table: str, wanted: Wanted, made_of: Callable[[Columns], Columns]) -> Columns:
-        """What is made of some rows at a time, a row of each. Raises ValueError for a value that is no
-        integer."""
+        """What is made of some rows at a time, a row of each. Raises ValueError for a value that is no integer, and for
+        a column that is not there."""
+        named = (column for column, _ in wanted.values() if column is not None)
+        if lacking := [column for column in named if column not in self._types[table]]:
+            raise ValueError(f"{table} has no column {', '.join(lacking)}")
         try:
             return self._of_pages(table, wanted, made_of)
         except Unusual:
@@ -97,7 +100,7 @@ class Tables:
         """The same out of the pages of the file. Raises Unusual."""
         kinds = self._types[table]
         stored = {name: (column, null) for name, (column, null) in wanted.items() if column is not None}
-        if not all("INT" in kinds.get(column, "").upper() for column, _ in stored.values()):
+        if not all("INT" in kinds[column].upper() for column, _ in stored.values()):
             raise Unusual
         places = {name: list(kinds).index(column) for name, (column, _) in stored.items()}
         nulls = {places[name]: null for name, (_, null) in stored.items()}
