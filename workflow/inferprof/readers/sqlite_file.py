@@ -84,8 +84,8 @@ class Tables:
         return set(self._types.get(table, ()))
 
     def integers(self, table: str, wanted: Wanted, made_of: Callable[[Columns], Columns]) -> Columns:
-        """What is made of some rows at a time, a row of each. Raises ValueError for a value that is no integer, and for
-        a column that is not there."""
+        """What is made of some rows at a time, a row of each. Raises ValueError for a value that is no integer and
+        for a column that is not there."""
         named = (column for column, _ in wanted.values() if column is not None)
         if lacking := [column for column in named if column not in self._types[table]]:
             raise ValueError(f"{table} has no column {', '.join(lacking)}")
