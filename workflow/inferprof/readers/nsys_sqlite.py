@@ -2,8 +2,7 @@
 
 Checked against exports of nsys 2020 (no version table) and schemas 2.7.0, 2.9.1, 3.4.0, 3.16.1, 3.20.3, 3.24.14 and
 3.27.0. Only the columns that all of them have are relied on; tables exist only when there are data, or exist empty.
-Rows are read as columns of integers (by ADBC, in half the time of Python's sqlite3), and the text of a name once,
-however often it was launched.
+Rows are read as columns of integers, and the text of a name once, however often it was launched.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from inferprof.errors import UserError
-from inferprof.readers.sqlite_file import Columns, database_of, joined, read
+from inferprof.readers.sqlite_file import Columns, Tables, Wanted, database_of, joined, numbers
 from inferprof.tables.trace.aggregate import grouped
 from inferprof.tables.trace.api_kind import PAGEABLE
 from inferprof.tables.trace.timeline import (
@@ -63,19 +62,16 @@ _COPY_KINDS: Final = {
 """ENUM_CUDA_MEMCPY_OPER, whose first ten are CUpti_ActivityMemcpyKind."""
 _HOST_MEMORY: Final = {0: PAGEABLE, 1: "pinned", 4: "managed", 6: "managed"}
 """ENUM_CUDA_MEM_KIND, where it is host memory or may be."""
-_SIZES: Final = {f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"}
-_GRID: Final = "gridX << 32 | (gridY << 16) | gridZ"
-_BLOCK: Final = "{symbol} << 32 | (blockX << 21) | (blockY << 10) | blockZ"
-"""Four columns fewer to read. No grid is larger than 2³¹ - 1, 65535 and 65535, no block than 1024, 1024 and 64 (CUDA
-C++ Programming Guide, `Technical Specifications per Compute Capability`)."""
+_SIZES: Final = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ")
+"""Packed into two numbers: no grid is larger than 2³¹ - 1, 65535 and 65535, no block than 1024, 1024 and 64 (CUDA C++
+Programming Guide, `Technical Specifications per Compute Capability`)."""
 _MEMSET_NAME: Final = "memset"
 _PUSH_POP, _START_END = 59, 60
 _API_VERSION: Final = re.compile(r"_v\d{4,}$")
 """The version of an entry point, which `nsys stats` leaves out too (where it has four digits)."""
 
-_ENDED: Final = "end IS NOT NULL AND NOT (end = 0 AND start > 0)"
-"""Not what was still running when the capture stopped."""
-
+_OPEN: Final = -1 << 63
+"""An end that is not told: what was still running when the capture stopped, as is what ends at 0 and began later."""
 _PROCESS_SHIFT: Final = 32
 """A correlation is unique in its process, whose pid is above. globalPid and globalTid have that in bits 24-47."""
 
@@ -134,12 +130,8 @@ class _Export:
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self._path = path
         self._database = database
-        self._columns_of: dict[str, set[str]] = {}
-        columns = database.execute(
-            "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
-        )
-        for table, column in columns:
-            self._columns_of.setdefault(table, set()).add(column)
+        self._tables = Tables(path, database)
+        self._columns = self._tables.columns
 
     def check(self) -> None:
         """Refuse a schema that is newer or older than what was checked."""
@@ -165,16 +157,17 @@ class _Export:
     def kernels(self, names: _Names) -> tuple[Columns, list[Launch]]:
         """The kernels, and what their codes `launched` stand for; none in exports without grids and blocks."""
         columns = self._columns(f"{_PREFIX}KERNEL")
-        symbol = "COALESCE(mangledName, -1)" if "mangledName" in columns else "-1"
-        sizes = {"grid": _GRID, "block": _BLOCK.format(symbol=symbol)} if columns >= _SIZES else {}
-        name = "demangledName" if "demangledName" in columns else "shortName"
-        kernels = self._ops("KERNEL", KERNEL, {"name": self._told("KERNEL", name), **sizes})
+        sizes: dict[str, tuple[str | None, int]] = {size: (size, 0) for size in _SIZES if columns.issuperset(_SIZES)}
+        if sizes:
+            sizes["mangledName"] = self._told("KERNEL", "mangledName")
+        name = self._told("KERNEL", "demangledName" if "demangledName" in columns else "shortName")
+        kernels = self._ops("KERNEL", KERNEL, {"name": name, **sizes}, _packed if sizes else dict)
         kernels["name"] = names.of_strings(kernels["name"])
         kernels["bytes"] = np.zeros_like(kernels["start"])
         kernels["launched"] = np.full(kernels["start"].size, NOT_TOLD, np.int32)
         if not sizes:
             return kernels, []
-        group, configs = grouped({key: kernels.pop(key) for key in sizes})
+        group, configs = grouped({key: kernels.pop(key) for key in ("grid", "block")})
         kernels["launched"] = group.astype(np.int32)
         return kernels, [self._launch(*config) for config in configs.to_numpy().tolist()]
 
@@ -234,7 +227,7 @@ class _Export:
 
     def calls(self, names: _Names) -> pd.DataFrame:
         """The API calls."""
-        calls = self._integers(f"{_PREFIX}RUNTIME", {"owner": "globalTid", "name": "nameId"})
+        calls = self._integers(f"{_PREFIX}RUNTIME", {"owner": ("globalTid", 0), "name": ("nameId", 0)})
         calls["name"] = names.of_strings(calls["name"], without_version)
         return pd.DataFrame(calls, copy=False).rename(columns={"owner": "thread"})
 
@@ -258,9 +251,9 @@ class _Export:
             short = _without_serial(labels.dictionary).to_pylist()
             with coding:
                 of_batch = np.array([codes.setdefault(label, len(codes)) for label in short], np.int32)
-            return {**_numbers(table, batch.select(columns)), "label": of_batch[labels.indices.to_numpy()]}
+            return {**numbers(table, batch.select(columns)), "label": of_batch[labels.indices.to_numpy()]}
 
-        events = self._read(table, query, with_codes) if self._columns(table) else {}
+        events = self._tables.selected(table, query, with_codes) if self._columns(table) else {}
         if not events:
             return pd.DataFrame(columns=[*columns, "label"])
         # A cut label may end in half a character.
@@ -270,46 +263,40 @@ class _Export:
             label=pd.Categorical.from_codes(label[events["label"]], distinct)
         )
 
-    def _told(self, table: str, column: str, otherwise: int = -1) -> str:
+    def _told(self, table: str, column: str, otherwise: int = -1) -> tuple[str | None, int]:
         """A column, or else a number where it tells nothing, or is not there. -1, not 0: a kind of memory that is not
         told must not read as pageable."""
-        there = column in self._columns(_PREFIX + table)
-        return f"COALESCE({column}, {otherwise})" if there else str(otherwise)
+        return column if column in self._columns(_PREFIX + table) else None, otherwise
 
-    def _ops(self, table: str, kind: int, extra: Mapping[str, str]) -> Columns:
-        columns = {"device": "deviceId", "stream": "streamId", "owner": "globalPid", **extra}
+    def _ops(self, table: str, kind: int, extra: Wanted, made_of: Callable[[Columns], Columns] = dict) -> Columns:
+        columns = {"device": ("deviceId", 0), "stream": ("streamId", 0), "owner": ("globalPid", 0), **extra}
         if self._columns(_NODES):
             columns["node"] = self._told(table, "graphNodeId", 0)
-        ops = self._integers(_PREFIX + table, columns)
+        ops = self._integers(_PREFIX + table, columns, made_of)
         del ops["owner"]
         return {**ops, "kind": np.full(ops["start"].size, kind, np.int8)}
 
-    def _integers(self, table: str, columns: Mapping[str, str]) -> Columns:
-        """Integer columns (name → SQL expression) of what ended, with start, end and correlation, in the process of
-        `owner`; no rows where the table does not exist."""
-        columns = {"start": "start", "end": "end", "correlation": "correlationId", **columns}
-        nothing = {name: np.empty(0, np.int64) for name in columns}
-        if not self._columns(table):
-            return nothing
-        selected = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
+    def _integers(self, table: str, columns: Wanted, made_of: Callable[[Columns], Columns] = dict) -> Columns:
+        """Integer columns of what ended, with start, end and correlation, in the process of `owner`; no rows where
+        the table does not exist."""
+        columns = {"start": ("start", 0), "end": ("end", _OPEN), "correlation": ("correlationId", 0), **columns}
 
-        def tied(batch: pa.RecordBatch) -> Columns:
-            numbers = _numbers(table, batch)
-            process = numbers["owner"] >> ID_BITS & (1 << ID_BITS) - 1
-            return {**numbers, "correlation": numbers["correlation"] | process << _PROCESS_SHIFT}
+        def tied(rows: Columns) -> Columns:
+            process = rows["owner"] >> ID_BITS & (1 << ID_BITS) - 1
+            return made_of({**rows, "correlation": rows["correlation"] | process << _PROCESS_SHIFT})
 
-        return self._read(table, f"SELECT {selected} FROM {table} WHERE {_ENDED}", tied) or nothing
+        rows = self._tables.integers(table, columns, tied) if self._columns(table) else {}
+        rows = rows or tied({name: np.empty(0, np.int64) for name in columns})
+        ended = (rows["end"] != _OPEN) & ((rows["end"] != 0) | (rows["start"] <= 0))
+        return rows if ended.all() else {name: values[ended] for name, values in rows.items()}
 
-    def _read(self, table: str, query: str, made_of: Callable[[pa.RecordBatch], Columns]) -> Columns:
-        # One by one SQLite knows them without reading all rows.
-        least, most = (f"(SELECT {which}(rowid) FROM {table})" for which in ("MIN", "MAX"))
-        first, last = self._database.execute(f"SELECT {least}, {most}").fetchone()
-        return (
-            {} if first is None else read(self._path, f"{query} AND {table}.rowid", range(first, last + 1), made_of)
-        )
 
-    def _columns(self, table: str) -> set[str]:
-        return self._columns_of.get(table, set())
+def _packed(kernels: Columns) -> Columns:
+    """With each grid and each block, with the mangled name, as one number."""
+    grid, block = ([kernels.pop(f"{what}{axis}") for axis in "XYZ"] for what in ("grid", "block"))
+    kernels["grid"] = grid[0] << 32 | grid[1] << 16 | grid[2]
+    kernels["block"] = kernels.pop("mangledName") << 32 | block[0] << 21 | block[1] << 10 | block[2]
+    return kernels
 
 
 def _first_made(
@@ -320,13 +307,6 @@ def _first_made(
     while original is not None and (process, original) in made:
         original, start, thread = made[process, original]
     return start, thread
-
-
-def _numbers(table: str, batch: pa.RecordBatch) -> Columns:
-    """The columns of a batch, 0 where nothing is told. Raises ValueError for what is no integer."""
-    if types := {str(column.type) for column in batch.columns} - {"int64"}:
-        raise ValueError(f"{table} holds values of type {', '.join(sorted(types))} where integers belong")
-    return {name: batch.column(name).fill_null(0).to_numpy() for name in batch.schema.names}
 
 
 def _without_serial(labels: pa.Array) -> pa.Array:

@@ -106,9 +106,10 @@ def _ranked(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     least, most = (int(values.min()), int(values.max())) if values.size else (0, -1)
     if most - least >= MOST_DENSE:
         return pd.factorize(values, sort=True)
+    place = values - least
     occurs = np.zeros(most - least + 1, bool)
-    occurs[values - least] = True
-    return (np.cumsum(occurs) - 1)[values - least], np.flatnonzero(occurs).astype(values.dtype) + least
+    occurs[place] = True
+    return (np.cumsum(occurs) - 1)[place], np.flatnonzero(occurs).astype(values.dtype) + least
 
 
 def _statistics(group: np.ndarray, duration: Times) -> pd.DataFrame:

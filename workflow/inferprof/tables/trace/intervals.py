@@ -86,7 +86,10 @@ def at_least_two(sets: Iterable[Intervals]) -> Intervals:
     edges = [np.empty(0, np.int64)]
     for member in sets:
         edges += [member.start << 1 | 1, member.end << 1]
-    ordered = np.sort(np.concatenate(edges), kind="stable")
-    depth = np.cumsum((ordered & 1) * 2 - 1)
+    ordered = np.concatenate(edges)
+    del edges
+    ordered.sort(kind="stable")
+    begins = (ordered & 1).astype(np.int8)
+    depth = np.cumsum(begins * 2 - 1, dtype=np.int32)
     shared = np.flatnonzero(depth[:-1] >= 2)
     return Intervals.union(ordered[shared] >> 1, ordered[shared + 1] >> 1)

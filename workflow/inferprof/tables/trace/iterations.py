@@ -122,7 +122,8 @@ def _around(timeline: Timeline) -> Times:
                 continue
             calls = np.flatnonzero(owner == member)
             place = holding(begun, ended, start[calls])
-            around[calls[place >= 0]] = rows[mine][place[place >= 0]]
+            inside = np.flatnonzero(place >= 0)
+            around[calls[inside]] = rows[mine][place[inside]]
     return around
 
 
