@@ -20,8 +20,9 @@ from inferprof.report.common import (
 )
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text
-from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, significant
+from inferprof.report.numbers import milliseconds, percent, significant
 from inferprof.tables.records import rows_of
+from inferprof.units import NS_PER_MS
 
 COLUMNS = [
     *CASE_COLUMNS,

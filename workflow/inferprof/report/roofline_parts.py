@@ -11,18 +11,17 @@ from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, case_cells, optional, scaled, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_US, microseconds, ratio, three_digits
+from inferprof.report.numbers import microseconds, ratio, three_digits
 from inferprof.report.profiled import Profile, caution, first_of, join_of
 from inferprof.tables.counters import kernel_roofline
 from inferprof.tables.limits import roofline
 from inferprof.tables.nodes import attribution, node_roofline
 from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
+from inferprof.units import GIGA, MEGA, NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GIGA = 1e9
-MEGA = 1e6
 TOP = 3
 SURE = 0.8
 """From this confidence on a kernel is taken for a node's."""

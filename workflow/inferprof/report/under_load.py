@@ -11,7 +11,8 @@ from inferprof.report.common import NOT_RECORDED, optional, scaled
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, significant, three_digits
+from inferprof.report.numbers import milliseconds, significant, three_digits
+from inferprof.units import NS_PER_MS
 
 Served = tuple[Serving, ServingPolicy, str]
 """A document, its policy, and its file."""

@@ -9,11 +9,12 @@ from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, optional, path_of, scaled, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_US, microseconds, ratio, significant
+from inferprof.report.numbers import microseconds, ratio, significant
 from inferprof.report.profiled import Profile, first_of, profiles
 from inferprof.report.section import Section
 from inferprof.tables.counters.ncu_timeline import against_timeline
 from inferprof.tables.records import key_of, rows_of
+from inferprof.units import NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,9 +10,10 @@ from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, optional, p
 from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, percent, three_digits
+from inferprof.report.numbers import mebibytes, milliseconds, percent, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.records import rows_of
+from inferprof.units import MIB, NS_PER_MS
 
 COLUMNS = (
     Column("machine", "for"),

@@ -11,8 +11,9 @@ from inferprof.files import read_json
 from inferprof.report.common import few, optional, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
-from inferprof.report.numbers import NS_PER_US, microseconds, significant
+from inferprof.report.numbers import microseconds, significant
 from inferprof.report.section import Section
+from inferprof.units import NS_PER_US
 from inferprof.words import counted
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))

@@ -10,10 +10,11 @@ from inferprof.findings import Tried
 from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds
+from inferprof.report.numbers import milliseconds
 from inferprof.report.section import Section
 from inferprof.tables import tries
 from inferprof.tables.records import KEY, Key, options_of
+from inferprof.units import NS_PER_MS
 
 COLUMNS: Final = (
     *CASE_COLUMNS,

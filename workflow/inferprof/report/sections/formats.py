@@ -9,11 +9,12 @@ from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, case_cells, in_percent, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, words
-from inferprof.report.numbers import NS_PER_US, microseconds
+from inferprof.report.numbers import microseconds
 from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.report.section import Section
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import key_of, rows_of
+from inferprof.units import NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,11 +9,12 @@ from inferprof.report.common import CASE_COLUMNS, optional, scaled
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, ratio, three_digits
+from inferprof.report.numbers import mebibytes, milliseconds, ratio, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.limits import generation, saturation
 from inferprof.tables.limits.generation import Requests, Step
 from inferprof.tables.records import CASE_KEY
+from inferprof.units import MIB, NS_PER_MS
 
 CHECKS: Final = frozenset({"host_bound_decode", "prefill_blocks_decode", "memory_bounds_batch"})
 NO_BANDWIDTH: Final = "the bandwidth of this machine's memory is not known: inferprof ceilings"

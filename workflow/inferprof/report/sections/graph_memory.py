@@ -9,10 +9,11 @@ from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, name_of, 
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, NS_PER_US, mebibytes, milliseconds, three_digits
+from inferprof.report.numbers import mebibytes, milliseconds, three_digits
 from inferprof.report.section import Section
 from inferprof.tables import graph_memory
 from inferprof.tables.records import KEY, rows_of
+from inferprof.units import MIB, NS_PER_MS, NS_PER_US
 
 CHECK: Final = "graph_memory"
 ROWS: Final = 33

@@ -22,10 +22,11 @@ from inferprof.report.common import (
 )
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, number, without_number, words
-from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
+from inferprof.report.numbers import half_width, milliseconds, significant
 from inferprof.report.section import Section
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import key_of, rows_of
+from inferprof.units import NS_PER_MS
 
 TITLES = {
     "end_to_end": "end_to_end: host arrays in, host arrays out. The boundary for comparing with a CPU",

@@ -19,11 +19,12 @@ from inferprof.report.model import (
     number,
     words,
 )
-from inferprof.report.numbers import NS_PER_US, count, microseconds
+from inferprof.report.numbers import count, microseconds
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
 from inferprof.tables.records import key_of, rows_of
+from inferprof.units import NS_PER_US
 from inferprof.words import counted
 
 if TYPE_CHECKING:

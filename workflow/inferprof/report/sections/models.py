@@ -9,8 +9,9 @@ from inferprof.report.common import NO_FILE, few, onnx_bytes, scaled
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
-from inferprof.report.numbers import MIB, mebibytes
+from inferprof.report.numbers import mebibytes
 from inferprof.report.section import Section
+from inferprof.units import MIB
 
 COLUMNS = (
     Column("model", "model"),

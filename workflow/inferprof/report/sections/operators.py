@@ -10,12 +10,13 @@ from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, NODE_NAME_LENGTH, case_cells, in_percent, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, number, words
-from inferprof.report.numbers import NS_PER_MS, NS_PER_US, count, microseconds, milliseconds
+from inferprof.report.numbers import count, microseconds, milliseconds
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
 from inferprof.report.section import Section
 from inferprof.tables.nodes.fallback import subgraphs
 from inferprof.tables.nodes.providers import by_provider, on_cpu, per_run
 from inferprof.tables.records import rows_of
+from inferprof.units import NS_PER_MS, NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,10 +10,11 @@ from inferprof.report import standings
 from inferprof.report.common import CASE_COLUMNS, FEW, NO_FILE, by_case, case_cells, onnx_bytes, optional, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import MIB, half_width, mebibytes, significant, three_digits
+from inferprof.report.numbers import half_width, mebibytes, significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.limits.pareto import BEHIND, BOUNDARY
 from inferprof.tables.records import first_rounds, key_of, rows_of
+from inferprof.units import MIB
 
 COLUMNS = (
     *CASE_COLUMNS,

@@ -23,10 +23,8 @@ from inferprof.report.numbers import ratio, significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables import roofs
 from inferprof.tables.records import rows_of
+from inferprof.units import GIGA, MEGA, TERA
 
-GIGA = 1e9
-MEGA = 1e6
-TERA = 1e12
 COLUMNS = (
     *CASE_COLUMNS,
     Column("gflop", "GFLOP", "number", hidden=True),

@@ -11,12 +11,13 @@ from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.host import DOUBTS
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, NS_PER_US, microseconds, milliseconds, ratio, three_digits
+from inferprof.report.numbers import microseconds, milliseconds, ratio, three_digits
 from inferprof.report.profiled import profiles
 from inferprof.report.section import Section
 from inferprof.tables.limits import scaling
 from inferprof.tables.limits.scaling import Fit, Messages, Point, Prediction, Sweep, messages_of
 from inferprof.tables.records import KEY, Key, key_of, options_of, paired_without, rows_of
+from inferprof.units import NS_PER_MS, NS_PER_US
 
 BOUNDARIES: Final = ("device", "call")
 """The first that was measured: a CPU has no clock of its own."""

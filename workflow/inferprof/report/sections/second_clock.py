@@ -13,9 +13,10 @@ from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional,
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, significant
+from inferprof.report.numbers import milliseconds, significant
 from inferprof.report.section import Section
 from inferprof.tables.records import key_of, rows_of
+from inferprof.units import NS_PER_MS
 
 COLUMNS = [
     *(Column(column.key, column.title, hidden=column.key == "backend") for column in CASE_COLUMNS),

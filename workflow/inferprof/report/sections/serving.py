@@ -16,10 +16,11 @@ from inferprof.report import serving_gaps, under_load
 from inferprof.report.common import NOT_RECORDED, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, three_digits
+from inferprof.report.numbers import milliseconds, three_digits
 from inferprof.report.section import Section
 from inferprof.report.under_load import FEW, HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 from inferprof.report.under_load import ms as _ms
+from inferprof.units import NS_PER_MS
 
 CHECKS: Final = frozenset({"batch_delay", "batch_cap", "serving_rate"})
 RATES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)

@@ -8,10 +8,11 @@ from typing import Any, Final
 from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, ratio
+from inferprof.report.numbers import milliseconds, percent, ratio
 from inferprof.report.section import Section
 from inferprof.tables.limits import speed_ceiling
 from inferprof.tables.records import key_of, options_of, rows_of
+from inferprof.units import NS_PER_MS
 
 STEP_TITLES: Final[Mapping[str, str]] = {
     "launches": "free launches",

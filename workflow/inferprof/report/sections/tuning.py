@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import MIB, NS_PER_US, count, microseconds, percent, ratio, three_digits
+from inferprof.report.numbers import count, microseconds, percent, ratio, three_digits
 from inferprof.report.section import Section
 from inferprof.tables import tuning
 from inferprof.tables.records import KEY, rows_of
+from inferprof.units import KIB, NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIB: Final = MIB / 1024
 KERNEL: Final = (Column("kernel", "kernel"), Column("key", "key", hidden=True))
 COST: Final = (
     Column("tried", "tried", "number"),

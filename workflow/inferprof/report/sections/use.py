@@ -10,10 +10,11 @@ from inferprof.report import break_even, link
 from inferprof.report.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant, three_digits
+from inferprof.report.numbers import mebibytes, milliseconds, significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, first_rounds, key_of, rows_of
+from inferprof.units import MIB, NS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd

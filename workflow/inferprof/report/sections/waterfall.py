@@ -9,11 +9,12 @@ from typing import Any
 from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, scaled, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds
+from inferprof.report.numbers import milliseconds
 from inferprof.report.section import Section
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits.waterfall import GPU_PARTS, PARTS, bare_times, of_gpus
 from inferprof.tables.records import KEY, key_of, rows_of
+from inferprof.units import NS_PER_MS
 
 MUCH_UNEXPLAINED = 0.15
 """From this share on the parts of a case do not say where its time goes, and the report marks it."""
