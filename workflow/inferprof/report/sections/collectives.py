@@ -8,15 +8,15 @@ from typing import Final
 
 import pandas as pd
 
-from inferprof.report.common import CASE_COLUMNS, case_cells, optional, path_of, scaled, told
+from inferprof.report.common import CASE_COLUMNS, case_cells, in_us, optional, path_of, told
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
-from inferprof.report.numbers import microseconds, three_digits
+from inferprof.report.numbers import three_digits
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
 from inferprof.tables.limits import link_speed
 from inferprof.tables.trace.collectives import ALL, LEVEL, iterations_of
-from inferprof.units import MEGA, NS_PER_US
+from inferprof.units import MEGA
 
 Row = Mapping[str, float]
 TOOL: Final = Column("tool", "tool")
@@ -111,7 +111,7 @@ def _wide(profile: Profile, whole: bool) -> Mapping[tuple[int, str], Row]:
 
 
 def _us(row: Row, metric: str, reason: str = NOT_SEEN) -> Cell:
-    return scaled(row.get(metric), NS_PER_US, microseconds, reason)
+    return in_us(row.get(metric), reason)
 
 
 def _gpus(profile: Profile) -> list[tuple[Cell, ...]]:

@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferprof.report import roofline_parts
-from inferprof.report.common import (
-    CASE_COLUMNS,
-    by_case,
-    case_cells,
-    enumerated,
-    optional,
-    path_of,
-    scaled,
-    table,
-)
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, scaled, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant, three_digits

@@ -10,15 +10,7 @@ from inferprof.report.common import CASE_COLUMNS, case_cells, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import count, three_digits
-from inferprof.report.profiled import (
-    SLOW_DOWN_COLUMN,
-    Profile,
-    caution,
-    chosen,
-    costs,
-    profiles,
-    slow_down,
-)
+from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, costs, profiles, slow_down
 from inferprof.report.section import Section
 from inferprof.tables.limits.copies import against_link
 from inferprof.tables.overhead import ITERATION, NO_ITERATION

@@ -7,14 +7,7 @@ from typing import Any, Final
 
 from inferprof.documents.diagnosed import Diagnosis, Finding, Gain, Ranked, Total
 from inferprof.findings import OF_OTHERS
-from inferprof.report.common import (
-    CASE_COLUMNS,
-    both_ends,
-    case_cells,
-    few,
-    in_percent,
-    name_of,
-)
+from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells, few, in_percent, name_of
 from inferprof.report.diagnosed import Diagnosed, diagnosed, measured, sentence_of, verdict_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from inferprof.tables.schema import conform
+from inferprof.tables.schema import joined
 from inferprof.tables.trace import aggregate, collectives, derived, one_iteration
 from inferprof.tables.trace.timeline import Timeline
 
@@ -19,4 +19,4 @@ def tidy(timeline: Timeline, tool: str) -> pd.DataFrame:
         collectives.rows(timeline),
         one_iteration.rows(timeline),
     ]
-    return conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
+    return joined(frames, tool)
