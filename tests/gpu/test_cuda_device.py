@@ -8,9 +8,9 @@ from tests.unit.facts import naming
 
 from inferprof.devices.cuda import CudaDevice
 from inferprof.errors import CaseFailed
+from inferprof.units import MIB
 
 pytestmark = pytest.mark.gpu
-MIB = 1 << 20
 BYTES = np.dtype(np.uint8)
 
 

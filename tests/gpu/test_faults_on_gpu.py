@@ -20,6 +20,7 @@ import pytest
 from tests.unit.facts import mentions
 
 import inferprof
+from inferprof.units import GIB
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 onnx = pytest.importorskip("onnx")
@@ -28,7 +29,6 @@ pytest.importorskip("onnxruntime")
 Record = dict[str, Any]
 Run = Callable[..., Record]
 MACHINE = "gpu-test"
-GIB = 1 << 30
 HELD_BYTES = 2 * GIB
 FLOATS_PER_ITEM = 1 << 26
 TOO_MANY = 1024

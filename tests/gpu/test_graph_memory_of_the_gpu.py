@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from inferprof.units import MIB
+
 pytest.importorskip("torch")
 
 from inferprof import run_request, workload
@@ -40,7 +42,6 @@ inputs:
 """
 BATCHES = [8, 16, 32, 64]
 """Of four graphs at b64, whose widest tensor is 32 MiB."""
-MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")

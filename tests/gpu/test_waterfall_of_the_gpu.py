@@ -16,6 +16,7 @@ from inferprof.case import Case
 from inferprof.report import evidence
 from inferprof.tables.limits.waterfall import PARTS
 from inferprof.tables.records import CASE_KEY, read_cases, rows_of
+from inferprof.units import MIB
 
 pytestmark = pytest.mark.gpu
 onnx = pytest.importorskip("onnx")
@@ -26,7 +27,6 @@ UNEXPLAINED = 0.15
 """Of end_to_end, at most."""
 LAYERS = 12
 LAUNCHES = 400
-MIB = 1 << 20
 
 
 def products() -> Any:

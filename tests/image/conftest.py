@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from tests.image.engine import Engine, pip_settings, stand_in
 
+from inferprof.units import MIB
+
 IMAGE = "inferprof:latest"
 USER = 1234
 VERSION, REVISION = "0.1.0", "c0ffee" * 6 + "c0de"
 TOOLS = ("buildah", "podman", "runc", "catatonit", "debootstrap")
-MIB = 1 << 20
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ import pandas as pd
 from tests.unit.made_records import made
 
 from inferprof.tables.records import CASE_KEY
-
-MIB = 1 << 20
+from inferprof.units import MIB
 
 
 def graphs_of(pool: str = "private", order: str = "ascending", **changes: Any) -> dict[str, Any]:

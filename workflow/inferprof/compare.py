@@ -20,9 +20,9 @@ from inferprof.errors import UserError
 from inferprof.plugins import Boundary
 from inferprof.tables import gate
 from inferprof.tables.records import of_folder
+from inferprof.units import NS_PER_MS
 
 HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
-NS_PER_MS = 1e6
 UNDECIDED = 3
 """The exit code of a gate that is neither passed nor failed; 2 is bad input."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from inferprof.compare import NS_PER_MS, CaseComparison, Comparison, Difference
+from inferprof.compare import CaseComparison, Comparison, Difference
+from inferprof.units import NS_PER_MS
 
 MEASURE_AGAIN = (
     "Measure A and B again, with more rounds or a longer budget_s: neither passed nor failed is exit code 3."

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from inferprof.units import GIB
+
 PR_SET_PDEATHSIG = 1
 STACKS_S = 1.0
 """How long a process that is over its limit has to write down where it is."""
 END_S = 3.0
 """How long jobs have to end where their Snakemake is told to; a container that is stopped has 10 s in all."""
-GIB = 1 << 30
 LOCKS = Path(".snakemake", "locks")
 HOLDER = Path(".snakemake", "inferprof-holder.json")
 """Beside the lock: who holds it, and which files it is."""

@@ -21,12 +21,12 @@ from inferprof.model import audit, cost, model_spec
 from inferprof.model.model_spec import ModelSpec
 from inferprof.report.sections.gpu_floors import SHOWN
 from inferprof.tables.limits import gpu_floors
+from inferprof.units import NS_PER_MS
 
 ASSUMED: Final = 128
 """The size of a symbol that neither the file nor the user gives one."""
 BUDGET_S: Final = 1.0
 BACKENDS: Final = ("ort_cuda", "ort_cpu")
-NS_PER_MS: Final = 1e6
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,7 @@ from inferprof import contract
 from inferprof.allowed import ANY, Allowed, Option, check
 from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
-from inferprof.plugins import (
-    Backend,
-    BuilderOption,
-    Check,
-    Owner,
-    Plot,
-    Precision,
-    Profiler,
-    Quantizer,
-)
+from inferprof.plugins import Backend, BuilderOption, Check, Owner, Plot, Precision, Profiler, Quantizer
 from inferprof.runtime_option import RuntimeOption
 
 

@@ -38,6 +38,7 @@ from inferprof.machine import hardware
 from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.readers import trtexec_log
+from inferprof.units import NS_PER_MS
 
 NAME = "trtexec"
 BACKEND = "tensorrt"
@@ -49,7 +50,6 @@ DURATION_S = 3
 resolve 0.49 µs, up to there 0.24 µs."""
 ITERATIONS = 100
 """At the least; a run lasts until it has both these and its duration."""
-NS_PER_MS = 1e6
 SCHEMA = 1
 """The version of what `inferprof trtexec` writes."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-NS_PER_MS: Final = 1e6
+from inferprof.units import NS_PER_MS
+
 _PLURAL_ES: Final = ("s", "x", "ch", "sh")
 
 

@@ -33,10 +33,10 @@ from inferprof.ranks import led, supervise
 from inferprof.ranks.hosts import Hosts
 from inferprof.ranks.supervise import Rank
 from inferprof.run_request import Profiling, RunRequest
+from inferprof.units import KIB
 
 PROFILED_STEPS = ("load", "warm-up", "iterations")
 NO_GRAPH = "a native profile is taken without the CUDA graph that the variant has"
-KIB = 1024
 ELSEWHERE = {
     "not_measured": "it is on another host",
     "energy": {"not_measured": "some of its GPUs are on other hosts"},

@@ -9,11 +9,12 @@ import pytest
 from tests.unit.diagnosis.asking import approx, ask
 from tests.unit.facts import facts, mentions
 from tests.unit.report.conftest import Results
-from tests.unit.report.test_report_generation import CEILINGS, MIB, WEIGHTS, told
+from tests.unit.report.test_report_generation import CEILINGS, WEIGHTS, told
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames
 from inferprof.findings import OF_OTHERS, Answer
+from inferprof.units import MIB
 
 EAGER, GRAPH = "llm/bf16/torch_eager/eager", "llm/bf16/torch_eager/graph"
 ON = {"options": {"cuda_graph": True}, "protocol": {"graph": True}}

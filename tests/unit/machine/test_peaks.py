@@ -7,8 +7,8 @@ import csv
 import pytest
 
 from inferprof.machine import peaks
+from inferprof.units import GIB
 
-GIB = 1 << 30
 ALL = pytest.mark.parametrize("row", peaks.every(), ids=lambda row: row.gpu)
 PER_SM = {
     "Turing": {"fp32": 128, "fp16": 1024, "fp16_accumulate_fp16": 1024, "int8": 2048, "int4": 4096},

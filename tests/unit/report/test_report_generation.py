@@ -10,8 +10,8 @@ from tests.unit.report.conftest import evidence_of
 from inferprof.report.compose import content_of
 from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import generation
+from inferprof.units import MIB
 
-MIB = 1 << 20
 WEIGHTS, PER_TOKEN, FLOPS = 1000 * MIB, MIB, 10**9
 CEILINGS = {
     "status": "ok",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.graph_records import MIB, graphs_of, records_of
+from tests.unit.graph_records import graphs_of, records_of
 
 from inferprof.tables import graph_memory
 from inferprof.tables.records import rows_of
+from inferprof.units import MIB
 
 
 def test_a_curve_has_what_each_graph_added_and_saved() -> None:

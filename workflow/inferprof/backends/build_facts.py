@@ -8,8 +8,7 @@ from typing import Any
 
 from inferprof.backends.profile import Profile
 from inferprof.plugins import BuildRequest
-
-KIB = 1024
+from inferprof.units import KIB
 
 
 def build_facts(

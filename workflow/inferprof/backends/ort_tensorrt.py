@@ -41,10 +41,10 @@ from inferprof.errors import CaseFailed
 from inferprof.files import written_whole
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Backend, BuildRequest, OpenRequest
+from inferprof.units import MIB
 
 NAME = "TensorrtExecutionProvider"
 CACHE = "cache"
-MIB = 1 << 20
 WITH_STREAMS = (1, 18)
 """The first ONNX Runtime whose Python binding takes a stream, profiles and graphs for this provider. The product
 runs a newer one; 1.14.1 is the one whose TensorRT can be had without an account, so our tests on a GPU use it."""

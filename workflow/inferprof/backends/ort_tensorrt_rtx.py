@@ -37,10 +37,10 @@ from inferprof.errors import CaseFailed
 from inferprof.files import written_whole
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Backend, BuildRequest, OpenRequest
+from inferprof.units import MIB
 
 PLUGIN = "onnxruntime_ep_nv_tensorrt_rtx"
 DISTRIBUTION = "onnxruntime-ep-nv-tensorrt-rtx"
-MIB = 1 << 20
 FLOOR = "1.24"
 """The first ONNX Runtime that the package says it works with."""
 GPUS = ((8, 6), (8, 9), (12, 0), (12, 1))

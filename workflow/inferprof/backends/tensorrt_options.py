@@ -10,8 +10,8 @@ from typing import Any, Final
 from inferprof.backends import options
 from inferprof.case import Variant
 from inferprof.plugins import BuilderOption
+from inferprof.units import MIB
 
-MIB: Final = 1 << 20
 BOTH: Final = frozenset({"tensorrt", "tensorrt_rtx"})
 TENSORRT: Final = frozenset({"tensorrt"})
 

@@ -25,6 +25,7 @@ from inferprof.allowed import TEXT, Option
 from inferprof.backends import torch_gemlite
 from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, Variant
 from inferprof.documents.record import Trial, Tuning
+from inferprof.units import MEGA, NS_PER_MS
 
 Source = Literal["tried", "one left", "remembered", "disk"]
 """Where a choice comes from: several configurations were timed; pruning left one (a library's own cache); the caller
@@ -40,8 +41,6 @@ OPTION: Final[Mapping[str, Option]] = {
 }
 CACHE: Final = "TRITON_CACHE_DIR"
 MODULE: Final = "triton.runtime.autotuner"
-NS_PER_MS, US_PER_S = 1e6, 1e6
-"""Triton's benchmarks are in ms, the times of its compiler in µs."""
 DTYPE_KEY: Final = "dtypes"
 MEDIAN: Final = 0
 """Where the median stands in what Autotuner._bench returns: its quantiles are 0.5, 0.2 and 0.8."""
@@ -237,7 +236,7 @@ def _compile_times(trial: Trial) -> Iterator[None]:
     def compiled(**facts: Any) -> None:
         if not facts["cache_hit"]:
             trial.compiled = (trial.compiled or 0) + 1
-            trial.compile_s += facts["times"].total / US_PER_S
+            trial.compile_s += facts["times"].total / MEGA  # the times of its compiler are in µs
         if before is not None:
             before(**facts)
 

@@ -20,8 +20,8 @@ from inferprof.documents import Record, Trail
 from inferprof.documents.trail import last_duel
 from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.study import Study
+from inferprof.units import NS_PER_MS
 
-NS_PER_MS: Final = 1e6
 PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "ort": ("onnxruntime-gpu", "onnxruntime", "onnxruntime-ep-nv-tensorrt-rtx", "torch", "numpy"),
     "torch": ("torch", "transformers", "timm", "torchvision", "numpy"),

@@ -14,8 +14,8 @@ import numpy as np
 
 from inferprof.device import Buffer, Where
 from inferprof.errors import CaseFailed, SystemRefusal, UserError
+from inferprof.units import NS_PER_MS
 
-NS_PER_MS = 1e6
 NOT_CAPTURED = "the inference cannot be captured as a CUDA graph"
 
 

@@ -13,7 +13,7 @@ from inferprof import registry
 from inferprof.case import REFERENCE
 from inferprof.diagnosis.kernel_time import roofs_of
 from inferprof.diagnosis.peers import Peer, peer_of
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, percent
+from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.documents import Environment
 from inferprof.documents.record import Threads
 from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
@@ -21,6 +21,7 @@ from inferprof.plugins import Check
 from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.schema import of_first
+from inferprof.units import GIGA, NS_PER_MS
 from inferprof.words import ms
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ CONVERSIONS: Final = Threshold("cpu_conversions", 0.1, "of the operators' time",
 CONVERTING: Final = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast")
 PRODUCTS: Final = ("MatMul", "Gemm", "Conv", "Attention", "Fused", "MultiHeadAttention", "QLinear", "QGemm")
 """How the names of operators begin that multiply matrices, on a CPU."""
-GIGA: Final = 1e9
 OTHERS_WORK: Final = "Leave the cores to it: other work has them."
 IDLE_ADVICE: Final = "Use them: a larger batch, several callers, or more `threads:` where a variant limits them."
 LIMIT_ADVICE: Final[Mapping[Bottleneck, str]] = {

@@ -12,6 +12,7 @@ from inferprof.plugins import Boundary, Check
 from inferprof.tables.limits.saturation import rest_of, smallest
 from inferprof.tables.limits.waterfall import watched
 from inferprof.tables.records import throughput
+from inferprof.units import NS_PER_S
 from inferprof.words import ms
 
 GAPS = Threshold("gaps", 0.05, "share of the total", "ours: as for copies")
@@ -20,7 +21,6 @@ HIDEABLE = Threshold("hideable", 0.1, "share of the total", "ours: below it a pi
 BELOW_PEAK = Threshold(
     "below_peak", 0.05, "share of peak throughput", "tables.limits.saturation: 95 % of the peak is saturated"
 )
-NS_PER_S: Final = 1e9
 UNKNOWN: Final = "unknown"
 OTHER_PROCESS: Final = "other_process"
 """Seen only where another process worked on the device."""

@@ -20,7 +20,7 @@ from inferprof.diagnosis.kernel_time import (
     trace_of,
 )
 from inferprof.diagnosis.peers import compared_by, peer_of
-from inferprof.diagnosis.times import NS_PER_MS, percent
+from inferprof.diagnosis.times import percent
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs
@@ -29,6 +29,7 @@ from inferprof.tables.nodes import kernel_formats, precision_truth
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S
+from inferprof.units import NS_PER_MS
 from inferprof.words import counted
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, get_args
 
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, copying, percent
+from inferprof.diagnosis.times import RECORDS, copying, percent
 from inferprof.documents.machine import Direction
 from inferprof.documents.telemetry import Gauges
 from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.records import rows_of
 from inferprof.tables.roofs import NO_GPU, gpu_in_use
+from inferprof.units import NS_PER_MS
 from inferprof.words import ms
 
 ENVIRONMENT_FILE: Final = "environment.json"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from inferprof.case import BATCH, CONTEXT, TOKENS, Shape
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, percent
+from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.documents import Environment
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold, Tried
 from inferprof.plugins import Check
@@ -19,6 +19,7 @@ from inferprof.tables import roofs
 from inferprof.tables.limits import generation
 from inferprof.tables.limits.generation import Step
 from inferprof.tables.records import rows_of
+from inferprof.units import MIB, NS_PER_MS
 from inferprof.words import ms
 
 DECODE_HOST: Final = Threshold("decode_host", 0.1, "share of a decode step", "ours: as for launch_bound")
@@ -155,7 +156,7 @@ def _bytes(environment: Environment | None) -> int | None:
     gpu = roofs.gpu_in_use(environment)
     cpu = environment.cpu if environment else None
     size = gpu.memory_mib if gpu else cpu.memory_mib if cpu else None
-    return size * roofs.MIB if isinstance(size, int) else None
+    return size * MIB if isinstance(size, int) else None
 
 
 def _finding(reason: str, evidence: dict[str, float], advice: str) -> Finding:

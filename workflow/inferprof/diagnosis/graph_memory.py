@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.findings import Clear, Finding, Frames, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.graph_memory import curves, wholes
 from inferprof.tables.records import rows_of
+from inferprof.units import MIB
 from inferprof.words import ms
 
-MIB: Final = 1 << 20
 GRAPH_MIB = Threshold("graph_mib", 64.0, "MiB", "ours: with less no batch and no cache would be any larger")
 GRAPH_POOLS = Threshold(
     "graph_pools", 0.25, "share of the graphs' pools", "ours: what changing the captures is worth"

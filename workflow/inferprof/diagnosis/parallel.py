@@ -8,14 +8,15 @@ from typing import Final
 from inferprof.case import PARALLEL
 from inferprof.diagnosis.host import LAUNCH_BOUND, graph_advice
 from inferprof.diagnosis.peers import compared_by, peer_of
-from inferprof.diagnosis.ranks import BYTES_PER_MB, EXPOSED, collective_rows, traced, wide
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, percent, require_undistorted
+from inferprof.diagnosis.ranks import EXPOSED, collective_rows, traced, wide
+from inferprof.diagnosis.times import RECORDS, percent, require_undistorted
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits import link_speed
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.trace.collectives import ALL, BUS, iterations_of
 from inferprof.tables.trace.kernel_compare import ITERATION
+from inferprof.units import MEGA, NS_PER_MS
 from inferprof.words import ms
 
 SMALL = Threshold(
@@ -60,7 +61,7 @@ def _small_messages(frames: Frames) -> list[Finding] | Clear:
         beyond = max(0.0, totals["transfer_total"] - totals["bus_total"] / best) / count
         cost = min(beyond, _exposed(frames, tool))
         reason = (
-            f"{operation} sends {each / count:,.0f} messages of {size / BYTES_PER_MB:,.3g} MB an inference. With "
+            f"{operation} sends {each / count:,.0f} messages of {size / MEGA:,.3g} MB an inference. With "
             f"these the link does {reached:.3g} GB/s, {percent(reached / best)} of its best. Transfers take "
             f"{ms(totals['transfer_total'] / count)}, {ms(beyond)} beyond their bytes at the best."
         )

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final
 from inferprof.case import QUANTIZE
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
 from inferprof.diagnosis.peers import compared_by, peer_of
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, percent
+from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.documents.record import Record
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, PairedCase, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.kernel_compare import by_name
+from inferprof.units import MEGA, NS_PER_MS
 from inferprof.words import counted, ms
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PRODUCT: Final = "gemm"
-MEGA: Final = 1e6
 CAUSE: Final = Threshold(
     "quantized_cause", 0.1, "of what quantization costs", "ours: a smaller part is not why a case is slower"
 )

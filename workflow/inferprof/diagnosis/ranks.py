@@ -9,6 +9,7 @@ from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Thresh
 from inferprof.plugins import Check
 from inferprof.tables.limits import link_speed
 from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT, iterations_of
+from inferprof.units import MEGA
 from inferprof.words import ms
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 WAITS = Threshold("waits_for_gpu", 0.05, "share of the total", "ours: as for gaps")
 EXPOSED = Threshold("exposed_communication", 0.05, "share of the total", "ours: as for gaps")
 COUNTS: Final = ("instances", "last_count")
-BYTES_PER_MB: Final = 1e6
 MESSAGES: Final = ["bus_total", "message_total", "transfer_total"]
 CAUSES: Final[Mapping[str, tuple[str, str]]] = {
     "waiting_compute": ("It computes longer.", "Divide the work evenly: GPU {late} has more of it, or is slower."),
@@ -115,9 +115,7 @@ def _messages(frames: Frames, gpu: int) -> tuple[str, dict[str, float]]:
     for name, bus, total, transfer in values[values["transfer_total"] > 0].itertuples():
         size, bandwidth = total / counts[name], bus / transfer
         numbers |= {f"{name}_bus_gb_s": bandwidth, f"{name}_message_bytes": size}
-        words += (
-            f" {name} moves messages of {size / BYTES_PER_MB:,.3g} MB at a bus bandwidth of {bandwidth:.3g} GB/s."
-        )
+        words += f" {name} moves messages of {size / MEGA:,.3g} MB at a bus bandwidth of {bandwidth:.3g} GB/s."
         if (links := frames.documents.links) and (alone := link_speed.message_ns(links, name, size)):
             numbers[f"{name}_link_gb_s"] = bus / counts[name] / alone
             words += f" The link does {bus / counts[name] / alone:.3g} GB/s with these."

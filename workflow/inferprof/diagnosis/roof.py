@@ -19,7 +19,7 @@ from inferprof.diagnosis.kernel_time import (
     short,
 )
 from inferprof.diagnosis.peers import peer_of
-from inferprof.diagnosis.times import NS_PER_MS, bare_ns
+from inferprof.diagnosis.times import bare_ns
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
 from inferprof.plugins import Check
@@ -27,6 +27,7 @@ from inferprof.tables import roofs
 from inferprof.tables.counters import kernel_roofline
 from inferprof.tables.limits import roofline
 from inferprof.tables.records import rows_of
+from inferprof.units import NS_PER_MS
 from inferprof.words import ms
 
 ROOF_DISTANCE: Final = Threshold(

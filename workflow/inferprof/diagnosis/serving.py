@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from inferprof.case import Shape
-from inferprof.diagnosis.times import NS_PER_MS, percent
+from inferprof.diagnosis.times import percent
 from inferprof.documents import Serving
 from inferprof.documents.serving import Load, ServingPolicy
 from inferprof.findings import Change, Clear, Finding, Frames, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits.saturation import rest_of
 from inferprof.tables.records import rows_of
+from inferprof.units import NS_PER_MS
 
 BATCH_DELAY: Final = Threshold(
     "batch_delay",

@@ -14,10 +14,10 @@ from inferprof.plugins import Boundary
 from inferprof.tables.limits.waterfall import Part, of_ranges, watched
 from inferprof.tables.nodes import providers
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
+from inferprof.units import NS_PER_MS
 from inferprof.words import ms
 
 RECORDS: Final = "records"
-NS_PER_MS: Final = 1e6
 ON_GPU: Final = ("kernel", "graph", "memcpy", "memset", "api")
 """Levels of the tidy table that only a case on a GPU has: a capture may hold graphs, copies or calls alone."""
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.case import HOST_CAST
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, percent, stages
+from inferprof.diagnosis.times import RECORDS, Time, copying, link_copies, percent, stages
 from inferprof.documents.machine import GpuFacts
 from inferprof.documents.record import Array
 from inferprof.findings import Change, Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
@@ -19,6 +19,7 @@ from inferprof.model.operators import bits
 from inferprof.plugins import Check
 from inferprof.tables import roofs
 from inferprof.tables.trace.api_kind import PAGEABLE
+from inferprof.units import MEGA, NS_PER_MS
 from inferprof.words import ms
 
 COPY_SHARE = Threshold("copy_share", 0.05, "share of the total", "ours: below it no change of the copies shows")
@@ -30,7 +31,6 @@ NO_COPY: Final = (
     "at best filled there by the caller."
 )
 MAPPED: Final = Change("variant", {"placement": "mapped"})
-MB: Final = 1e6
 HALF_BITS: Final = 16
 HOST_COPY_GB_PER_S: Final = 5.0
 """Ours: one core's memcpy on a server, at the lower end, where bandwidth.json does not have this host's own (h2h)."""
@@ -64,7 +64,7 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     most, moved = _beyond_floor(frames, time)
     reason = f"copies from and to it take {time.ms} ({percent(share)})."
     if moved and most < time.ns:
-        reason += f" The link needs {ms(time.ns - most)} for {moved / MB:.3g} MB."
+        reason += f" The link needs {ms(time.ns - most)} for {moved / MEGA:.3g} MEGA."
     evidence = {"copy_ns": time.ns, "bytes": moved, "beyond_floor_ns": most}
     memcpy = _memcpy_ns(frames, moved)
     low, high = (most - times * memcpy if moved else 0.0 for times in MEMCPY)

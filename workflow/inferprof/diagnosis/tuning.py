@@ -14,6 +14,7 @@ from inferprof.tables.records import rows_of
 from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import own_name
 from inferprof.tables.trace.kernel_compare import per_iteration
+from inferprof.units import NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,6 @@ COUNTED: Final = {
     "occupancy_achieved": "warps active",
 }
 """What of ncu's counters tells two configurations apart, all in percent."""
-US: Final = 1e3
 Row = Mapping[str, Any]
 
 
@@ -177,7 +177,7 @@ def _chosen(choice: Row) -> str:
 
 
 def _us(row: Row) -> str:
-    return "an unknown time" if row["median_ns"] is None else f"{row['median_ns'] / US:.3g} µs"
+    return "an unknown time" if row["median_ns"] is None else f"{row['median_ns'] / NS_PER_US:.3g} µs"
 
 
 TUNING = Check("tuning", "Choices of autotuned kernels", "engine", "model", ("gpu", "record"), _tuning)

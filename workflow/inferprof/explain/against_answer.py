@@ -13,6 +13,7 @@ from inferprof.explain.answer import IDLE_WORDS, Entry
 from inferprof.explain.foreign import Foreign
 from inferprof.explain.sides import COUNTED
 from inferprof.tables import aligned
+from inferprof.units import NS_PER_US
 from inferprof.words import counted, ms
 
 LEAST: Final = 0.01
@@ -24,7 +25,6 @@ NAMED: Final = ("node", "place", "name", "whole")
 """How groups are aligned that have names in common."""
 MUCH: Final = 0.1
 """Ours: of the time, what names in common tell that both are of one model."""
-NS_PER_US: Final = 1e3
 WAITS: Final = IDLE_WORDS["launch"]
 SETTINGS_SHOWN: Final = 8
 HOW_WORDS: Final[Mapping[str, str]] = {

@@ -10,7 +10,7 @@ from typing import Final
 
 from inferprof import report
 from inferprof.diagnosis import run
-from inferprof.diagnosis.times import NS_PER_MS, percent
+from inferprof.diagnosis.times import percent
 from inferprof.explain import against, against_answer, answer
 from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
@@ -19,6 +19,7 @@ from inferprof.report import compose, evidence, interactive
 from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, number, words
 from inferprof.report.section import sections
 from inferprof.tables import records
+from inferprof.units import NS_PER_MS
 
 SECTIONS: Final = (
     *("verdicts", "timeline", "collectives", "kernels", "formats", "layers", "nodes", "operators"),

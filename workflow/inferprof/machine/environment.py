@@ -20,6 +20,7 @@ from typing import Any
 from inferprof.machine import hardware, provenance
 from inferprof.machine.cuda_facts import HOST_MEMORY, host_memory, sm_counts
 from inferprof.machine.hardware import Machine
+from inferprof.units import MIB
 
 TOOL_VERSIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "nsys": (("--version",), r"version\s+(\d[\d.]*\d)"),
@@ -28,7 +29,6 @@ TOOL_VERSIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 """How each tool says its version: as nsys 2021 to 2026, ncu 2020 to 2026 and trtexec 8.2 to 10.16 do."""
 TOOL_TIMEOUT_S = 30
-MIB = 1 << 20
 
 Runner = Callable[..., "subprocess.CompletedProcess[str]"]
 Fact = Any

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from inferprof.units import GIB, GIGA, TERA
+
 Checked = Literal["document", "others", ""]
 CHECKED: Final[Mapping[str, Checked]] = {value: value for value in get_args(Checked)}
 FILE = Path(__file__).with_suffix(".csv")
@@ -26,9 +28,6 @@ KINDS = (
     *("fp8", "fp8_accumulate_fp16", "fp6", "fp4", "int8", "int4"),
 )
 """The columns of rates. fp64 and fp32 are of the CUDA cores, the others of the tensor cores."""
-TERA = 1e12
-GIGA = 1e9
-GIB = 1 << 30
 MEMORY_TOLERANCE = 0.1
 """NVML tells less than the nominal memory: ECC and the driver take a part."""
 

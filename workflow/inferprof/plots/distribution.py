@@ -20,6 +20,7 @@ from inferprof.plots.style import (
 from inferprof.plugins import Plot
 from inferprof.stats import samples_needed
 from inferprof.tables.records import rows_of
+from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +37,6 @@ STEPS: Final = 200
 MARK_EVERY: Final = 0.08
 """Between its markers, part of the diagonal of the plot."""
 LEGEND_LINE_IN: Final = 0.2
-NS_PER_MS: Final = 1e6
 
 
 def draw_boxes(frame: pd.DataFrame) -> Figure:

@@ -8,12 +8,12 @@ import numpy as np
 
 from inferprof.plots.style import OKABE_ITO, case_names, look, new_figure, plain_log
 from inferprof.plugins import Plot
+from inferprof.units import MIB
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-MIB: Final = 1 << 20
 LEGEND_LINES_IN: Final = 0.2
 CURVE: Final = "graph_curve"
 """The column: tables.graph_memory.curves of the case."""

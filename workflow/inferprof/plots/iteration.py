@@ -15,6 +15,7 @@ from inferprof.tables.trace import tracks
 from inferprof.tables.trace.intervals import Intervals
 from inferprof.tables.trace.one_iteration import RANGE
 from inferprof.tables.trace.tracks import Kind, Track
+from inferprof.units import NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,6 @@ MOST_TIPS: Final = 30
 """Longest events of a lane that say what they are when they are pointed at, each a shape of its own."""
 LANE_IN: Final = 0.27
 PANEL_IN: Final = 0.7
-NS_PER_US: Final = 1e3
 STAGES: Final = "host: stages"
 STAGE: Final = "stage:"
 ROOM_FOR_NAME: Final = 12

@@ -10,13 +10,13 @@ from inferprof.errors import UserError
 from inferprof.plots.style import case_names, colours, kinds, new_figure, plain_log
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
+from inferprof.units import TERA
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TERA = 1e12
 LETTER = (0.0095, 0.035)
 """About how wide and high a letter of a name is, as a share of the axes."""
 ROOM = 3.0

@@ -9,7 +9,8 @@ import numpy as np
 from inferprof.plots.style import OKABE_ITO, look, new_figure, plain_log
 from inferprof.plugins import Plot
 from inferprof.queueing import theory
-from inferprof.queueing.served import NS_PER_MS, curve_of, policy_of
+from inferprof.queueing.served import curve_of, policy_of
+from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,6 +10,7 @@ from inferprof.machine.hardware import SLOWER
 from inferprof.plots.style import INK, case_names, colours, end_shapes, kinds, new_figure
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
+from inferprof.units import NS_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +20,6 @@ PANELS: Final = {"sm_mhz": "SM clock, MHz", "power_w": "power, W", "temperature_
 MOST_LINES: Final = 6
 PANEL_IN: Final = 1.25
 LEGEND_LINE_IN: Final = 0.2
-NS_PER_S: Final = 1e9
 THROTTLED: Final = sum(SLOWER)
 """All bits of NVML's reasons that lower the clock under load."""
 

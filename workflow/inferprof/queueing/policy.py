@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-NS_PER_S: Final = 1e9
+from inferprof.units import NS_PER_S
+
 LEVELS: Final = 40
 """Equally likely values that stand for the samples of a batch size."""
 Times = np.ndarray[Any, np.dtype[Any]]

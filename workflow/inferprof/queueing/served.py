@@ -11,8 +11,8 @@ from inferprof.documents import Serving
 from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError
 from inferprof.queueing.policy import Curve, Policy, Times
+from inferprof.units import NS_PER_MS
 
-NS_PER_MS: Final = 1e6
 ANSWERING: Final = "torch_eager"
 ANSWERING_OPTIONS: Final = frozenset({"threads", "cuda_graph"})
 """The backend of generative models under load, and the options of a variant that it has there."""

@@ -17,7 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from inferprof.queueing.policy import NS_PER_S, Curve, Policy, Times
+from inferprof.queueing.policy import Curve, Policy, Times
+from inferprof.units import NS_PER_S
 
 CELLS_PER_SERVICE: Final = 30
 """Cells of the grid within the shortest service."""

@@ -18,9 +18,10 @@ import numpy as np
 
 from inferprof.readers import kineto_json
 from inferprof.readers.kineto_json import Event
-from inferprof.tables.trace.collectives import NS_PER_US, SAME_END, clock_offset, operation_of
+from inferprof.tables.trace.collectives import SAME_END, clock_offset, operation_of
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.timeline import KERNEL, Timeline
+from inferprof.units import NS_PER_US
 
 PROCESS_BITS: Final = 32
 """Correlations are unique in a process: a rank's are above those of the rank before."""

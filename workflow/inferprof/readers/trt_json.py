@@ -25,9 +25,9 @@ import numpy as np
 from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
 from inferprof.tables.nodes.trt_engine import Layer, LayerTime, Tensor, dtype_of
+from inferprof.units import NS_PER_MS
 
 Kind = Literal["layers", "profile", "iprofiler", "times"]
-NS_PER_MS: Final = 1e6
 PROFILE, GRAPH = ".profile.json", ".graph.json"
 """What TensorRT's engine explorer calls the files of --exportProfile and --exportLayerInfo of one engine."""
 OLDER_STAGES: Final[Mapping[str, str]] = {"startH2dMs": "startInMs", "h2dMs": "inMs", "d2hMs": "outMs"}

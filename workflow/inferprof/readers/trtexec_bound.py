@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from inferprof.findings import Answer, Bottleneck, Finding, Gain, Level, Total
 from inferprof.readers.kind import Capture, Lack
 from inferprof.readers.trtexec_log import TrtexecRun, joined
+from inferprof.units import NS_PER_MS
 
 TOOL: Final = "trtexec"
-NS_PER_MS: Final = 1e6
 BOUND: Final = 0.8
 """trtexec's own: launches or copies of this share of the GPU's time may bound the throughput."""
 NOTICED: Final = 0.05

@@ -19,9 +19,10 @@ from inferprof.report import winner
 from inferprof.report.common import few, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Card
-from inferprof.report.numbers import NS_PER_MS, interval, percent, ratio, three_digits
+from inferprof.report.numbers import interval, percent, ratio, three_digits
 from inferprof.report.winner import Winner
 from inferprof.tables.records import key_of
+from inferprof.units import NS_PER_MS
 from inferprof.words import counted
 
 WORTH: Final = 0.01

@@ -14,11 +14,12 @@ from inferprof.report import fidelity
 from inferprof.report.common import name_of, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, NS_PER_S, milliseconds, three_digits
+from inferprof.report.numbers import milliseconds, three_digits
 from inferprof.tables import tries
 from inferprof.tables.limits.break_even import Candidate, Stretch, stretches
 from inferprof.tables.records import KEY, Key, but_for, key_of, options_of, rows_of
 from inferprof.tables.summary import REBUILD
+from inferprof.units import NS_PER_MS, NS_PER_S
 
 TITLE: Final = "From how many inferences on a slower start is worth it, by end_to_end"
 COLUMNS: Final = (

@@ -10,7 +10,9 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Mark, Table, missing, number, words
+from inferprof.report.numbers import mebibytes, microseconds, milliseconds
 from inferprof.tables.records import CASE_KEY, key_of, rows_of
+from inferprof.units import MIB, NS_PER_MS, NS_PER_US
 
 CASE_COLUMNS = (
     Column("model", "model"),
@@ -119,6 +121,21 @@ def optional(value: Any, write: Callable[[float], str], reason: str = NOT_RECORD
 def scaled(value: Any, unit: float, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:
     """A number in another unit than it was recorded in; `write` takes the recorded one."""
     return missing(reason) if value is None or math.isnan(value) else number(value / unit, write(value))
+
+
+def in_ms(ns: Any, reason: str = NOT_RECORDED) -> Cell:
+    """A time in ms."""
+    return scaled(ns, NS_PER_MS, milliseconds, reason)
+
+
+def in_us(ns: Any, reason: str = NOT_RECORDED) -> Cell:
+    """A time in µs."""
+    return scaled(ns, NS_PER_US, microseconds, reason)
+
+
+def in_mib(size: Any, reason: str = NOT_RECORDED) -> Cell:
+    """Bytes in MiB."""
+    return scaled(size, MIB, mebibytes, reason)
 
 
 def in_percent(share: float, mark: Mark | None = None) -> Cell:

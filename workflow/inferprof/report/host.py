@@ -13,6 +13,7 @@ from inferprof.report.common import (
     by_case,
     case_cells,
     enumerated,
+    in_ms,
     optional,
     path_of,
     scaled,
@@ -20,7 +21,7 @@ from inferprof.report.common import (
 )
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text
-from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, significant
+from inferprof.report.numbers import milliseconds, percent, significant
 from inferprof.tables.records import rows_of
 
 COLUMNS = [
@@ -75,7 +76,7 @@ def _row(row: dict[str, Any]) -> list[Cell]:
     return [
         *case_cells(row),
         optional(row["spread"], lambda value: f"{value:.2f}", row["not_measured"]),
-        scaled(row["yardstick_ns"], NS_PER_MS, milliseconds, row["not_measured"]),
+        in_ms(row["yardstick_ns"], row["not_measured"]),
         scaled(row["waited"], 0.01, lambda share: significant(100 * share, 2), row["not_measured"]),
         optional(row["steal_percent"], lambda value: significant(value, 2), row["no_steal"]),
         optional(row["readings"], str),

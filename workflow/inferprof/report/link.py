@@ -10,8 +10,8 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text
 from inferprof.report.numbers import ratio, three_digits
 from inferprof.tables.records import key_of, rows_of
+from inferprof.units import MEGA
 
-MB = 1e6
 SHARE_OF_END_TO_END = 0.1
 """What is above the floor is worth a sentence from this share of end_to_end on."""
 ARRAYS = {"h2d": "inputs", "d2h": "outputs"}
@@ -26,7 +26,7 @@ COLUMNS = [
             Column(f"{direction}_ms", direction, "number"),
             Column(f"{direction}_floor_ms", "floor", "number"),
             Column(f"{direction}_times_floor", "×", "number"),
-            Column(f"{arrays}_mb", f"{arrays} MB", "number", hidden=True),
+            Column(f"{arrays}_mb", f"{arrays} MEGA", "number", hidden=True),
         )
     ),
 ]
@@ -58,7 +58,7 @@ def _cells(evidence: Evidence, row: dict[str, Any], direction: str) -> list[Cell
         optional(ms, three_digits, no_copy),
         optional(floor, three_digits, no_floor),
         optional(times, ratio, no_copy if math.isnan(ms) else no_floor),
-        optional(size / MB, three_digits, no_size),
+        optional(size / MEGA, three_digits, no_size),
     ]
 
 
@@ -82,7 +82,7 @@ def _way(row: dict[str, Any], direction: str) -> tuple[float, str]:
     `inputs take 34.5 ms (stage_inputs 30.0, h2d 4.50), the link's floor for 4.82 MB is 0.160 ms`
     """
     beside, copy, floor = row[f"{BESIDE[direction]}_ms"], row[f"{direction}_ms"], row[f"{direction}_floor_ms"]
-    size = row[f"{direction}_bytes"] / MB
+    size = row[f"{direction}_bytes"] / MEGA
     return beside + copy - floor, (
         f"{path_of(row)}: {ARRAYS[direction]} take {three_digits(beside + copy)} ms "
         f"({BESIDE[direction]} {three_digits(beside)}, {direction} {three_digits(copy)}), "

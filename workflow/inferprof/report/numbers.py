@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-NS_PER_S = 1e9
-NS_PER_MS = 1e6
-NS_PER_US = 1e3
-MIB = 1 << 20
+from inferprof.units import MIB, NS_PER_MS, NS_PER_US
 
 
 def significant(value: float, digits: int = 4) -> str:

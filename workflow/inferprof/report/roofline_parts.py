@@ -8,21 +8,20 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, case_cells, optional, scaled, short_kernel
+from inferprof.report.common import CASE_COLUMNS, case_cells, in_us, optional, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_US, microseconds, ratio, three_digits
+from inferprof.report.numbers import ratio, three_digits
 from inferprof.report.profiled import Profile, caution, first_of, join_of
 from inferprof.tables.counters import kernel_roofline
 from inferprof.tables.limits import roofline
 from inferprof.tables.nodes import attribution, node_roofline
 from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
+from inferprof.units import GIGA, MEGA
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GIGA = 1e9
-MEGA = 1e6
 TOP = 3
 SURE = 0.8
 """From this confidence on a kernel is taken for a node's."""
@@ -89,7 +88,7 @@ def _operator(graph: tuple[str, str, str], node: dict[str, Any]) -> list[Cell]:
         optional(node["flops"], str, UNKNOWN_FLOPS),
         optional(node["bytes"], str, UNKNOWN_BYTES),
         optional(node["intensity"], three_digits, UNKNOWN_FLOPS),
-        scaled(node["roof_ns"], NS_PER_US, microseconds, NO_ROOF),
+        in_us(node["roof_ns"], NO_ROOF),
         words(node["limit"]) if node["limit"] else missing(NO_ROOF),
     ]
 
@@ -126,7 +125,7 @@ def _lost(evidence: Evidence, profile: Profile) -> pd.DataFrame:
 def _node(row: dict[str, Any]) -> list[Cell]:
     return [
         *case_cells(row),
-        *(scaled(row[f"{what}_ns"], NS_PER_US, microseconds) for what in ("lost", "duration", "roof")),
+        *(in_us(row[f"{what}_ns"]) for what in ("lost", "duration", "roof")),
         number(row["distance"], ratio(row["distance"])),
         words(row["limit"]),
         words(row["op"]),
@@ -163,7 +162,7 @@ def _kernel(row: dict[str, Any]) -> list[Cell]:
         number(row["ops"] / GIGA, three_digits(row["ops"] / GIGA)),
         number(row["bytes"] / MEGA, three_digits(row["bytes"] / MEGA)),
         optional(row["intensity"], three_digits, "it moves no byte of device memory"),
-        *(scaled(row[f"{what}_ns"], NS_PER_US, microseconds) for what in ("roof", "duration")),
+        *(in_us(row[f"{what}_ns"]) for what in ("roof", "duration")),
         optional(row["distance"], ratio, "its time at the roof is 0"),
         words(row["limit"]),
         Cell(short_kernel(row["name"]), row["name"]),

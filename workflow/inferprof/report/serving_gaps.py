@@ -7,7 +7,7 @@ from typing import Final
 
 from inferprof.documents.serving import Gap, Load, Quantile
 from inferprof.report import under_load
-from inferprof.report.common import NOT_RECORDED, optional
+from inferprof.report.common import NOT_RECORDED, in_ms, optional
 from inferprof.report.model import Cell, Column, Table, Text, words
 from inferprof.report.numbers import three_digits
 from inferprof.report.under_load import FEW, Served
@@ -104,14 +104,14 @@ def _rows(served: Served, load: Load) -> Iterator[tuple[Cell, ...]]:
             under_load.rate(load),
             words(name),
             under_load.value(value, FEW),
-            under_load.ms(load.offline.latency.get(name) if load.offline else None, none),
-            under_load.ms(predicted.latency.get(name) if predicted else None, none),
-            under_load.ms(low, none),
-            under_load.ms(high, none),
-            under_load.ms(load.seen.latency.get(name) if load.seen else None, NOT_RECORDED),
+            in_ms(load.offline.latency.get(name) if load.offline else None, none),
+            in_ms(predicted.latency.get(name) if predicted else None, none),
+            in_ms(low, none),
+            in_ms(high, none),
+            in_ms(load.seen.latency.get(name) if load.seen else None, NOT_RECORDED),
             _verdict(name, load),
             *(_share(part, value, none) for part in (gap.arrivals, gap.service, gap.client, gap.order)),
-            under_load.ms(load.late_ns, NOT_RECORDED),
+            in_ms(load.late_ns, NOT_RECORDED),
             optional(load.correlation, three_digits, FEW),
             optional(load.independent, three_digits, FEW),
             words(reason(gap, value, load)),

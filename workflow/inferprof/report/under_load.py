@@ -7,11 +7,11 @@ from typing import Final
 
 from inferprof.documents import Serving
 from inferprof.documents.serving import Load, Quantile, ServingPolicy
-from inferprof.report.common import NOT_RECORDED, optional, scaled
+from inferprof.report.common import NOT_RECORDED, in_ms, optional
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, significant, three_digits
+from inferprof.report.numbers import significant, three_digits
 
 Served = tuple[Serving, ServingPolicy, str]
 """A document, its policy, and its file."""
@@ -80,14 +80,9 @@ def signed(value: float) -> str:
     return f"{value:+.0f}".replace("-", "−")
 
 
-def ms(ns: float | None, reason: str) -> Cell:
-    """A time."""
-    return scaled(ns, NS_PER_MS, milliseconds, reason)
-
-
 def value(quantile: Quantile | None, reason: str) -> Cell:
     """That of a quantile."""
-    return ms(quantile.value_ns if quantile else None, reason)
+    return in_ms(quantile.value_ns if quantile else None, reason)
 
 
 def energy(load: Load) -> Cell:

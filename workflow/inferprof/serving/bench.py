@@ -14,13 +14,14 @@ import numpy as np
 from inferprof import stats
 from inferprof.documents.serving import Predicted, Quantile, ServingPolicy, Tokens
 from inferprof.queueing import advice, seen, theory
-from inferprof.queueing.policy import NS_PER_S, Curve, Policy, Samples, Times, schedule, traced
+from inferprof.queueing.policy import Curve, Policy, Samples, Times, schedule, traced
 from inferprof.queueing.seen import Batches
-from inferprof.queueing.served import NS_PER_MS, policy_of, trace_of
+from inferprof.queueing.served import policy_of, trace_of
 from inferprof.queueing.simulate import Served, simulate
 from inferprof.serving import foreseen, load
 from inferprof.serving.foreseen import Rehearsal
 from inferprof.serving.server import Sampled
+from inferprof.units import NS_PER_MS, NS_PER_S
 
 SHOWN: Final = (50.0, 90.0, 95.0, 99.0)
 WARM: Final = 0.1

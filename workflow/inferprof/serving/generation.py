@@ -15,13 +15,14 @@ import numpy as np
 from inferprof.documents.serving import Predicted, Tokens
 from inferprof.queueing import tokens as steps
 from inferprof.queueing.advice import Advice, Lasting
-from inferprof.queueing.policy import NS_PER_S, Curve, Times
+from inferprof.queueing.policy import Curve, Times
 from inferprof.queueing.seen import ENOUGH
 from inferprof.queueing.tokens import Answered
 from inferprof.serving import bench, load
 from inferprof.serving.bench import FORESEEN, latency_of, percents_of, settled
 from inferprof.serving.foreseen import Rehearsal
 from inferprof.serving.server import Sampled
+from inferprof.units import NS_PER_S
 
 WARM_NEW: Final = 6
 """New tokens of each request where steps are timed."""

@@ -17,13 +17,14 @@ from inferprof.backends.torch import DTYPES
 from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine.hardware import Gpu
-from inferprof.queueing.policy import NS_PER_S, Times
+from inferprof.queueing.policy import Times
 from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS, policy_of
 from inferprof.queueing.simulate import Served
 from inferprof.queueing.tokens import Lengths
 from inferprof.run_request import RunRequest
 from inferprof.serving import load
 from inferprof.serving.bench import now
+from inferprof.units import NS_PER_S
 
 POOL: Final = 512
 """Requests of different lengths, which come again and again."""

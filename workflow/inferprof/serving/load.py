@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 
 from inferprof.errors import UserError
-from inferprof.queueing.policy import NS_PER_S, Policy, Times
+from inferprof.queueing.policy import Policy, Times
 from inferprof.queueing.simulate import Served
+from inferprof.units import NS_PER_S
 
 SWITCH_S: Final = 1e-4
 """How long Python lets the worker keep the interpreter while the client wants to send."""

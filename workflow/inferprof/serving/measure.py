@@ -20,12 +20,13 @@ from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.measure.telemetry import Telemetry
 from inferprof.plugins import Backend
 from inferprof.queueing import theory
-from inferprof.queueing.policy import NS_PER_S, Times
+from inferprof.queueing.policy import Times
 from inferprof.queueing.served import trace_of
 from inferprof.run_request import RunRequest
 from inferprof.serving import load, loadgen, search
 from inferprof.serving.bench import CURVE_S, PACED, Bench, latency_of, percents_of, settled
 from inferprof.serving.server import opened
+from inferprof.units import NS_PER_S
 
 SCHEMA: Final = 1
 NO_GPU: Final = "no GPU, whose sensors tell its energy"

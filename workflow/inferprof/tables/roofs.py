@@ -10,7 +10,8 @@ from inferprof.documents import Bandwidth, Ceilings, Environment
 from inferprof.documents.graph import Node
 from inferprof.documents.machine import GpuFacts
 from inferprof.machine import peaks
-from inferprof.machine.peaks import GIGA, Peaks
+from inferprof.machine.peaks import Peaks
+from inferprof.units import GIGA, MIB
 
 Source = Literal["measured", "datasheet"]
 KINDS: Final[Mapping[str, str]] = {
@@ -29,7 +30,6 @@ KINDS: Final[Mapping[str, str]] = {
 """Type that a product computes in → column of peaks.csv and kind of ceilings.json."""
 CUDA_CORES: Final = "fp32"
 """What everything but products is computed on."""
-MIB = 1 << 20
 NO_GPU: Final = GpuFacts(name="")
 """One of which nothing is known."""
 

@@ -103,6 +103,11 @@ def conform(frame: pd.DataFrame, tool: str) -> pd.DataFrame:
     return full.astype(COLUMNS).reset_index(drop=True)
 
 
+def joined(frames: Iterable[pd.DataFrame], tool: str) -> pd.DataFrame:
+    """The rows of all frames, conformed; empty ones are left out, whose columns would change the others' types."""
+    return conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
+
+
 def not_measured(reason: str, tool: str) -> pd.DataFrame:
     """The table of a capture that there is none of: one row, the reason."""
     rows = pd.DataFrame([{"metric": "not_measured", "text": reason, "level": "run", "name": tool}])

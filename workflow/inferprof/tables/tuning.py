@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.documents.record import Record, Tuning
 from inferprof.tables.records import KEY, Row, exploded, frame_of, key_of, rows_of
+from inferprof.units import NS_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NS_PER_S: Final = 1e9
 FACTS: Final = (
     *("seconds", "compile_s", "compiled", "programs", "waves", "blocks_per_sm", "occupancy"),
     *("warps", "registers", "spills", "shared_bytes"),

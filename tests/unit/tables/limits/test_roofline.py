@@ -23,7 +23,6 @@ from inferprof.tables.nodes import node_roofline
 from inferprof.tables.records import KEY, frame_of
 from inferprof.tables.roofs import Roof, Roofs
 
-GIB = 1 << 30
 H100 = GpuFacts(name="NVIDIA H100 80GB HBM3", memory_mib=81559, sm_count=132, used=True)
 H100_PEAKS = roofs.datasheet(H100)
 LIMITS = Roofs(

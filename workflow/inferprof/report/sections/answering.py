@@ -7,7 +7,7 @@ from typing import Final
 
 from inferprof.documents.serving import Load
 from inferprof.report import under_load
-from inferprof.report.common import optional
+from inferprof.report.common import in_ms, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import three_digits
@@ -118,16 +118,16 @@ def _tokens(served: Served, load: Load) -> tuple[Cell, ...]:
         optional(seen.per_step if seen else None, three_digits, NO_RUN),
         optional(seen.good_per_s if seen else None, three_digits, NO_RUN),
         optional(100 * seen.good_share if seen else None, three_digits, NO_RUN),
-        under_load.ms(load.queue_ns, NO_RUN),
+        in_ms(load.queue_ns, NO_RUN),
         optional(seen.steps if seen else None, lambda steps: f"{steps:,}", NO_RUN),
-        under_load.ms(load.lag_ns, NO_RUN),
+        in_ms(load.lag_ns, NO_RUN),
         under_load.energy(load),
         number(load.requests, f"{load.requests:,}"),
     )
 
 
 def _predicted(predicted: Mapping[str, Mapping[str, float]], what: str, name: str) -> Cell:
-    return under_load.ms(predicted.get(what, {}).get(name), NO_RUN)
+    return in_ms(predicted.get(what, {}).get(name), NO_RUN)
 
 
 SECTION = Section(name="answering", title="Generative models under load", place=29, build=build, needs=("served",))

@@ -8,15 +8,15 @@ from typing import Final
 
 import pandas as pd
 
-from inferprof.diagnosis.ranks import BYTES_PER_MB
-from inferprof.report.common import CASE_COLUMNS, case_cells, optional, path_of, scaled, told
+from inferprof.report.common import CASE_COLUMNS, case_cells, in_us, optional, path_of, told
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
-from inferprof.report.numbers import NS_PER_US, microseconds, three_digits
+from inferprof.report.numbers import three_digits
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
 from inferprof.tables.limits import link_speed
 from inferprof.tables.trace.collectives import ALL, LEVEL, iterations_of
+from inferprof.units import MEGA
 
 Row = Mapping[str, float]
 TOOL: Final = Column("tool", "tool")
@@ -111,7 +111,7 @@ def _wide(profile: Profile, whole: bool) -> Mapping[tuple[int, str], Row]:
 
 
 def _us(row: Row, metric: str, reason: str = NOT_SEEN) -> Cell:
-    return scaled(row.get(metric), NS_PER_US, microseconds, reason)
+    return in_us(row.get(metric), reason)
 
 
 def _gpus(profile: Profile) -> list[tuple[Cell, ...]]:
@@ -131,7 +131,7 @@ def _operations(evidence: Evidence, profile: Profile) -> list[tuple[Cell, ...]]:
             _us(row, "waiting_total"),
             optional(_share(row, "last_count", "calls", 100), three_digits),
             *(_us(row, metric) for metric in ("transfer_total", "spread_total")),
-            optional(_share(row, "message_total", "calls", 1 / BYTES_PER_MB), three_digits, NO_SIZES),
+            optional(_share(row, "message_total", "calls", 1 / MEGA), three_digits, NO_SIZES),
             optional(_share(row, "bus_total", "transfer_total", 1), three_digits, NO_SIZES),
             optional(_link(evidence, operation, row), three_digits, NO_LINKS),
             *(_us(row, f"waiting_{cause}") for cause in ("compute", "copy", "idle")),

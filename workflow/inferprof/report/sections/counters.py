@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, case_cells, few, optional, path_of, scaled, short_kernel
+from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_us, optional, path_of, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_US, microseconds, ratio, significant
+from inferprof.report.numbers import ratio, significant
 from inferprof.report.profiled import Profile, first_of, profiles
 from inferprof.report.section import Section
 from inferprof.tables.counters.ncu_timeline import against_timeline
@@ -190,8 +190,8 @@ def _time(profile: Profile, rank: int, launch: Mapping[str, Any]) -> tuple[Cell,
         number(launch["launch"], str(launch["launch"])),
         _kernel(launch),
         optional(launch["time_share"] and 100 * launch["time_share"], lambda value: f"{value:.1f}", why),
-        scaled(duration, NS_PER_US, microseconds, NOT_COUNTED),
-        scaled(mean, NS_PER_US, microseconds, why),
+        in_us(duration, NOT_COUNTED),
+        in_us(mean, why),
         optional(duration and mean and duration / mean, ratio, why),
         *(optional(launch.get(metric), lambda value: f"{value:.0f}", NOT_COUNTED) for metric in PERCENTAGES),
     )

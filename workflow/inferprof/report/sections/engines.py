@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, optional, path_of, scaled
+from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, in_mib, in_ms, optional, path_of
 from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, percent, three_digits
+from inferprof.report.numbers import percent, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.records import rows_of
 
@@ -72,9 +72,9 @@ def _rebuild(row: dict[str, Any]) -> list[Cell]:
         *(words(row[key]) for key in ("model", "shape", "precision", "backend")),
         number(row["builds"], str(row["builds"])),
         words(row["fastest"]),
-        scaled(row["fastest_ns"], NS_PER_MS, milliseconds),
+        in_ms(row["fastest_ns"]),
         words(row["slowest"]),
-        scaled(row["slowest_ns"], NS_PER_MS, milliseconds),
+        in_ms(row["slowest_ns"]),
         number(100 * row["spread"], percent(100 * row["spread"])),
         optional(None if row["noise"] is None else 100 * row["noise"], percent, FEW),
     ]
@@ -95,7 +95,7 @@ def _row(engine: Engine) -> list[Cell]:
     return [
         *names,
         Cell("ok", "ok", file=engine.build.file) if ok else Cell("failed", "failed", "fail", file=engine.build.file),
-        scaled(build.bytes, MIB, mebibytes, lacking),
+        in_mib(build.bytes, lacking),
         optional(build.seconds, three_digits, lacking),
         words(failure or ""),
         words(engine.build.file),

@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from inferprof.documents.machine import Curve, Direction
 from inferprof.files import read_json
-from inferprof.report.common import few, optional, scaled
+from inferprof.report.common import few, in_us, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
-from inferprof.report.numbers import NS_PER_US, microseconds, significant
+from inferprof.report.numbers import significant
 from inferprof.report.section import Section
 from inferprof.words import counted
 
@@ -61,7 +61,7 @@ def _curve(way: str, curve: Curve, sizes: tuple[str, ...], file: str) -> tuple[C
     return (
         words(way),
         dataclasses.replace(number(gb_per_s, significant(gb_per_s)), file=file),
-        scaled(curve.latency_ns, NS_PER_US, microseconds),
+        in_us(curve.latency_ns),
         *(optional(curve.by_size.get(size), significant, "this size was not copied") for size in sizes),
     )
 

@@ -15,19 +15,19 @@ from inferprof.documents.graph import Part
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_US, count, microseconds, three_digits
+from inferprof.report.numbers import count, microseconds, three_digits
 from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.report.section import Section
 from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, alike, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import key_of, rows_of
+from inferprof.units import KIB, NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TOP = 3
-KIB = 1024
 FALLBACK_COLUMNS = (
     *CASE_COLUMNS,
     Column("why", "why"),

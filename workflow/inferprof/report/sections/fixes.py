@@ -7,13 +7,14 @@ from typing import Any, Final
 
 from inferprof.diagnosis import calibration
 from inferprof.findings import Tried
-from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, scaled
+from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, in_ms
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds
+from inferprof.report.numbers import milliseconds
 from inferprof.report.section import Section
 from inferprof.tables import tries
 from inferprof.tables.records import KEY, Key, options_of
+from inferprof.units import NS_PER_MS
 
 COLUMNS: Final = (
     *CASE_COLUMNS,
@@ -86,9 +87,9 @@ def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         *case_cells(row),
         words(row["fix"]),
-        *(scaled(row[side], NS_PER_MS, milliseconds, tried.reason) for side in ("before", "after")),
-        scaled(tried.achieved_ns, NS_PER_MS, milliseconds, tried.reason),
-        *(scaled(bound, NS_PER_MS, milliseconds, FEW) for bound in (tried.low_ns, tried.high_ns)),
+        *(in_ms(row[side], tried.reason) for side in ("before", "after")),
+        in_ms(tried.achieved_ns, tried.reason),
+        *(in_ms(bound, FEW) for bound in (tried.low_ns, tried.high_ns)),
         words(tried.outcome, MARKS.get(tried.outcome)),
         *([missing(predicted)] * 2 if no_bounds else [number(b / NS_PER_MS, milliseconds(b)) for b in predicted]),
         judged,

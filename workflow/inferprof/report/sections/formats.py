@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, case_cells, in_percent, scaled
+from inferprof.report.common import CASE_COLUMNS, case_cells, in_percent, in_us
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, words
-from inferprof.report.numbers import NS_PER_US, microseconds
 from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.report.section import Section
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
@@ -77,7 +76,7 @@ def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:
         words(profile.tool),
         _as_asked(kernels, str(profile.case["precision"])),
         words(_ran_in(shares, matrix=True) or NO_PRODUCTS),
-        *(scaled(spent.get(kind, 0) / count, NS_PER_US, microseconds) for kind in CONVERSIONS),
+        *(in_us(spent.get(kind, 0) / count) for kind in CONVERSIONS),
         in_percent(float(costs["share"].sum())),
         words(_ran_in(shares, matrix=False)),
     )

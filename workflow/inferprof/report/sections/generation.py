@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from inferprof.report.common import CASE_COLUMNS, optional, scaled
+from inferprof.report.common import CASE_COLUMNS, FEW, in_mib, in_ms, optional, scaled
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, ratio, three_digits
+from inferprof.report.numbers import ratio, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.limits import generation, saturation
 from inferprof.tables.limits.generation import Requests, Step
@@ -18,7 +18,6 @@ from inferprof.tables.records import CASE_KEY
 CHECKS: Final = frozenset({"host_bound_decode", "prefill_blocks_decode", "memory_bounds_batch"})
 NO_BANDWIDTH: Final = "the bandwidth of this machine's memory is not known: inferprof ceilings"
 NO_PEAK: Final = "the peak of this format on this machine is not known: inferprof ceilings"
-NO_INTERVAL: Final = "too few independent samples for an interval"
 STEPS: Final = (
     *CASE_COLUMNS,
     Column("op", "op"),
@@ -115,18 +114,18 @@ def _step(step: Step) -> tuple[Cell, ...]:
     return (
         *_case(step),
         words(step.op),
-        _ms(step.ns, ""),
-        *(_ms(end, NO_INTERVAL) for end in (step.low_ns, step.high_ns)),
+        in_ms(step.ns, ""),
+        *(in_ms(end, FEW) for end in (step.low_ns, step.high_ns)),
         number(rate, three_digits(rate)),
-        *(scaled(size, MIB, mebibytes) for size in (operation.weights_read, step.cache_bytes)),
+        *(in_mib(size) for size in (operation.weights_read, step.cache_bytes)),
         scaled(operation.flops, 1e9, lambda flops: three_digits(flops / 1e9), no_flops),
-        _ms(step.memory_ns, NO_BANDWIDTH),
-        _ms(step.compute_ns, no_flops),
+        in_ms(step.memory_ns, NO_BANDWIDTH),
+        in_ms(step.compute_ns, no_flops),
         missing(NO_BANDWIDTH if step.memory_ns is None else no_flops)
         if roof is None
         else number(share := 100 * roof[1] / step.ns, three_digits(share)),
         words(step.bound),
-        _ms(step.graphed_ns, "the case is not measured with a CUDA graph, or has one"),
+        in_ms(step.graphed_ns, "the case is not measured with a CUDA graph, or has one"),
     )
 
 
@@ -138,7 +137,7 @@ def _requests(entry: Requests | tuple[Step, str]) -> tuple[Cell, ...]:
         *map(words, (model, *case)),
         *(number(size, f"{size:,}") for size in (prefill.batch, prompt)),
     )
-    ttft = _ms(prefill.ns, "")
+    ttft = in_ms(prefill.ns, "")
     if not isinstance(entry, Requests):
         nothing = missing(entry[1])
         return (*head, nothing, ttft, *[nothing] * (len(REQUESTS) - len(head) - 2))
@@ -147,7 +146,7 @@ def _requests(entry: Requests | tuple[Step, str]) -> tuple[Cell, ...]:
         *head,
         number(entry.new_tokens, f"{entry.new_tokens:,}"),
         ttft,
-        *(_ms(ns, "") for ns in times),
+        *(in_ms(ns, "") for ns in times),
         number(entry.tokens_per_s, three_digits(entry.tokens_per_s)),
     )
 
@@ -162,10 +161,6 @@ def _gains(step: Step) -> tuple[Cell, ...]:
         *(optional(step.gain(name), ratio, why) for name in generation.NARROWED),
         optional(step.compute_from, lambda batch: f"{batch:,.0f}", turn),
     )
-
-
-def _ms(ns: float | None, reason: str) -> Cell:
-    return scaled(ns, NS_PER_MS, milliseconds, reason)
 
 
 SECTION = Section(name="generation", title="Prefill and decode", place=28, build=build, needs=("records",))

@@ -10,11 +10,12 @@ from inferprof.documents import Cost
 from inferprof.machine import peaks
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, NS_PER_US, mebibytes, three_digits
+from inferprof.report.numbers import mebibytes, three_digits
 from inferprof.report.section import Section
 from inferprof.tables import roofs
 from inferprof.tables.limits import gpu_floors
 from inferprof.tables.limits.gpu_floors import Floor
+from inferprof.units import MIB, NS_PER_MS, NS_PER_US
 
 SHOWN: Final = {
     "RTX PRO 6000 Blackwell Workstation Edition": "RTX PRO 6000",

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, name_of, optional, path_of, scaled
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, in_mib, in_ms, name_of, optional, path_of
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, NS_PER_US, mebibytes, milliseconds, three_digits
+from inferprof.report.numbers import three_digits
 from inferprof.report.section import Section
 from inferprof.tables import graph_memory
 from inferprof.tables.records import KEY, rows_of
+from inferprof.units import MIB, NS_PER_US
 
 CHECK: Final = "graph_memory"
 ROWS: Final = 33
@@ -168,11 +169,11 @@ def _segment(row: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 
 def _mib(size: float | None, reason: str) -> Cell:
-    return scaled(size, MIB, mebibytes, reason)
+    return in_mib(size, reason)
 
 
 def _ms(ns: float | None) -> Cell:
-    return scaled(ns, NS_PER_MS, milliseconds, NO_EAGER)
+    return in_ms(ns, NO_EAGER)
 
 
 SECTION = Section(

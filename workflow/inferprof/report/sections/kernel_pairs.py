@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from inferprof.case import QUANTIZE, REFERENCE
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, number, words
-from inferprof.report.numbers import NS_PER_MS, count, ratio, significant
+from inferprof.report.numbers import count, ratio, significant
 from inferprof.report.profiled import Profile, caution, chosen
 from inferprof.report.section import Section
 from inferprof.tables.records import Key, key_of, options_of, paired_without, rows_of
 from inferprof.tables.trace.kernel_compare import by_class, side_by_side
+from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,15 +14,15 @@ from inferprof.report.common import (
     by_case,
     case_cells,
     enumerated,
+    in_ms,
     optional,
     path_of,
-    scaled,
     sources_of,
     table,
 )
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, number, without_number, words
-from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
+from inferprof.report.numbers import half_width, significant
 from inferprof.report.section import Section
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import key_of, rows_of
@@ -95,7 +95,7 @@ def _not_measured(frame: Any, boundary: str) -> list[Block]:
 def _row(row: dict[str, Any], source: str) -> list[Cell]:
     def ms(key: str) -> Cell:
         few = f"fewer than {samples_needed(PERCENTILES[key])} samples" if key in PERCENTILES else FEW
-        return scaled(row[key], NS_PER_MS, milliseconds, few)
+        return in_ms(row[key], few)
 
     low, high = ms("low"), ms("high")
     spread = missing(FEW) if low.missing else words(half_width(row["median"], row["low"], row["high"]))

@@ -6,20 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, optional, path_of, scaled
+from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, in_us, optional, path_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import (
-    Block,
-    Cell,
-    Column,
-    Entry,
-    Outline,
-    Table,
-    missing,
-    number,
-    words,
-)
-from inferprof.report.numbers import NS_PER_US, count, microseconds
+from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, missing, number, words
+from inferprof.report.numbers import count, microseconds
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
@@ -129,7 +119,7 @@ def _share(profile: Profile, layers: pd.DataFrame) -> tuple[Cell, ...]:
     converting = layers.loc[layers["conversion"].notna(), "share"].sum()
     return (
         *case_cells(profile.case),
-        scaled(by_layer["total_ns"] / layer_times.inferences(profile.frame), NS_PER_US, microseconds),
+        in_us(by_layer["total_ns"] / layer_times.inferences(profile.frame)),
         in_percent(by_layer["attributed_share"]),
         in_percent(by_node["attributed_share"]),
         in_percent(by_layer["unattributed_share"]),
@@ -141,8 +131,8 @@ def _layer(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
     return (
         *case_cells(profile.case),
         in_percent(row["share"]),
-        scaled(row["duration_ns"], NS_PER_US, microseconds, NOT_TIMED),
-        scaled(row["kernel_ns"], NS_PER_US, microseconds, NOT_TRACED),
+        in_us(row["duration_ns"], NOT_TIMED),
+        in_us(row["kernel_ns"], NOT_TRACED),
         missing(NOT_TRACED) if row["launches"] is None else number(row["launches"], count(row["launches"])),
         Cell(short(row["layer"]), row["layer"]),
         words(row["layer_type"] or ""),
@@ -160,7 +150,7 @@ def _kernel(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
         words(row["layer"]),
         words(node if isinstance(node, str) else ""),
         optional(confidence, "{:g}".format, "it is nobody's"),
-        scaled(row["duration_ns"], NS_PER_US, microseconds),
+        in_us(row["duration_ns"]),
         number(row["launches"], count(row["launches"])),
         words(row["kernel"]),
     )

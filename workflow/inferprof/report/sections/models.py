@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inferprof.documents import Convert
-from inferprof.report.common import NO_FILE, few, onnx_bytes, scaled
+from inferprof.report.common import NO_FILE, few, in_mib, onnx_bytes
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
-from inferprof.report.numbers import MIB, mebibytes
 from inferprof.report.section import Section
 
 COLUMNS = (
@@ -48,7 +47,7 @@ def _row(evidence: Evidence, model: str, precision: str, document: Document[Conv
         words(model),
         words(precision),
         words(_how(content)),
-        scaled(onnx_bytes(evidence, model, precision), MIB, mebibytes, NO_FILE),
+        in_mib(onnx_bytes(evidence, model, precision), NO_FILE),
         words(options),
         words(content.sha256 or ""),
         words(document.file),

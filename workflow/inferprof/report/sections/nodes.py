@@ -18,7 +18,7 @@ from inferprof.report.common import (
 )
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, count, milliseconds, significant
+from inferprof.report.numbers import count, milliseconds, significant
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, join_of, profiles, slow_down
 from inferprof.report.section import Section
 from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
@@ -26,6 +26,7 @@ from inferprof.tables.nodes import attribution
 from inferprof.tables.overhead import ITERATION
 from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
+from inferprof.units import NS_PER_MS
 from inferprof.words import counted
 
 if TYPE_CHECKING:

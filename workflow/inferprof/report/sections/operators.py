@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, NODE_NAME_LENGTH, case_cells, in_percent, scaled
+from inferprof.report.common import CASE_COLUMNS, NODE_NAME_LENGTH, case_cells, in_percent, in_us
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, number, words
-from inferprof.report.numbers import NS_PER_MS, NS_PER_US, count, microseconds, milliseconds
+from inferprof.report.numbers import count, milliseconds
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
 from inferprof.report.section import Section
 from inferprof.tables.nodes.fallback import subgraphs
 from inferprof.tables.nodes.providers import by_provider, on_cpu, per_run
 from inferprof.tables.records import rows_of
+from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +115,7 @@ def _node(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
         words(row["provider"]),
         in_percent(row["share"]),
         number(row["executions"], count(row["executions"])),
-        *(scaled(row[key], NS_PER_US, microseconds, ONE_RUN) for key in ("duration", "first_run")),
+        *(in_us(row[key], ONE_RUN) for key in ("duration", "first_run")),
         words(row["op_type"]),
         Cell(name if len(name) <= NODE_NAME_LENGTH else f"…{name[1 - NODE_NAME_LENGTH :]}", name),
     )

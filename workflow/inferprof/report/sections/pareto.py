@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferprof.report import standings
-from inferprof.report.common import CASE_COLUMNS, FEW, NO_FILE, by_case, case_cells, onnx_bytes, optional, scaled
+from inferprof.report.common import CASE_COLUMNS, FEW, NO_FILE, by_case, case_cells, in_mib, onnx_bytes, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import MIB, half_width, mebibytes, significant, three_digits
+from inferprof.report.numbers import half_width, significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.limits.pareto import BEHIND, BOUNDARY
 from inferprof.tables.records import first_rounds, key_of, rows_of
@@ -64,9 +64,9 @@ def _row(
         words(half_width(row[f"{BOUNDARY}_ms"], low, high)) if not math.isnan(low) else missing(FEW),
         _sqnr(row),
         words(row["accuracy"]),
-        scaled(onnx_bytes(evidence, row["model"], row["precision"]), MIB, mebibytes, NO_FILE),
-        scaled(engine, MIB, mebibytes, "no engine is built for it"),
-        scaled(used, MIB, mebibytes),
+        in_mib(onnx_bytes(evidence, row["model"], row["precision"]), NO_FILE),
+        in_mib(engine, "no engine is built for it"),
+        in_mib(used),
         words(row["standing"]),
         words(row["against"] or ""),
     )

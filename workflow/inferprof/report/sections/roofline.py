@@ -7,26 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferprof.report import roofline_parts
-from inferprof.report.common import (
-    CASE_COLUMNS,
-    by_case,
-    case_cells,
-    enumerated,
-    optional,
-    path_of,
-    scaled,
-    table,
-)
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, scaled, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables import roofs
 from inferprof.tables.records import rows_of
+from inferprof.units import GIGA, MEGA, TERA
 
-GIGA = 1e9
-MEGA = 1e6
-TERA = 1e12
 COLUMNS = (
     *CASE_COLUMNS,
     Column("gflop", "GFLOP", "number", hidden=True),

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from inferprof.case import PARALLEL
-from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, optional, path_of, scaled, table, told
+from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, in_ms, in_us, optional, path_of, table, told
 from inferprof.report.evidence import Evidence
 from inferprof.report.host import DOUBTS
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, NS_PER_US, microseconds, milliseconds, ratio, three_digits
+from inferprof.report.numbers import milliseconds, ratio, three_digits
 from inferprof.report.profiled import profiles
 from inferprof.report.section import Section
 from inferprof.tables.limits import scaling
@@ -181,7 +181,7 @@ def _size(fit: Fit | None, point: Point, sweep: Sweep, by_links: float | None) -
         *case_cells(_names(point.key)),
         _divided(sweep.kind, sweep.ranks),
         number(point.tokens, f"{point.tokens:,}"),
-        *(scaled(ns, NS_PER_MS, milliseconds) for ns in (point.alone_ns, point.divided_ns)),
+        *(in_ms(ns) for ns in (point.alone_ns, point.divided_ns)),
         number(point.speed_up, ratio(point.speed_up), mark),
         *_said(fit.at(point) if fit else None, point, FEW),
         *_said(by_links, point, NO_MESSAGES),
@@ -191,7 +191,7 @@ def _size(fit: Fit | None, point: Point, sweep: Sweep, by_links: float | None) -
 def _said(ns: float | None, point: Point, lacking: str) -> tuple[Cell, Cell]:
     """What something says that a size takes, and by how much that is off."""
     error = None if ns is None else 100 * (ns / point.divided_ns - 1)
-    return scaled(ns, NS_PER_MS, milliseconds, lacking), optional(error, lambda value: f"{value:+.1f}", lacking)
+    return in_ms(ns, lacking), optional(error, lambda value: f"{value:+.1f}", lacking)
 
 
 def _model(sweep: Sweep, fit: Fit | None) -> tuple[Cell, ...]:
@@ -202,7 +202,7 @@ def _model(sweep: Sweep, fit: Fit | None) -> tuple[Cell, ...]:
         _divided(sweep.kind, sweep.ranks),
         words(sweep.alone),
         missing(f"slower than one GPU at {largest:,} tokens") if math.isinf(pays) else number(pays, f"{pays:,.0f}"),
-        scaled(fit and fit.a_ns, NS_PER_US, microseconds, FEW),
+        in_us(fit and fit.a_ns, FEW),
         optional(fit and fit.b_ns, three_digits, FEW),
         _residual(fit),
     )
@@ -220,9 +220,9 @@ def _prediction(prediction: Prediction) -> list[Cell]:
         *(words(names[name]) for name in ("model", "shape", "precision")),
         _divided(prediction.kind, prediction.ranks),
         number(prediction.of.ranks, str(prediction.of.ranks)),
-        *(scaled(ns, NS_PER_MS, milliseconds) for ns in (prediction.low_ns, prediction.high_ns)),
+        *(in_ms(ns) for ns in (prediction.low_ns, prediction.high_ns)),
         *(number(point.alone_ns / ns, ratio(point.alone_ns / ns)) for ns in (prediction.high_ns, prediction.low_ns)),
-        scaled(prediction.measured_ns, NS_PER_MS, milliseconds, NOT_RUN),
+        in_ms(prediction.measured_ns, NOT_RUN),
         optional(None if error is None else 100 * error, lambda value: f"{value:+.1f}", NOT_RUN),
     ]
 

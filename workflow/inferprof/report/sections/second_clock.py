@@ -9,11 +9,11 @@ from msgspec.structs import asdict
 
 from inferprof.documents import Trtexec
 from inferprof.documents.engine import ClockComparison
-from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional, scaled, table
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, in_ms, optional, table
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, significant
+from inferprof.report.numbers import significant
 from inferprof.report.section import Section
 from inferprof.tables.records import key_of, rows_of
 
@@ -60,8 +60,8 @@ def _cells(row: dict[str, Any], end_to_end_ms: float | None) -> list[Cell]:
     difference = None if comparison.ratio is None else 100 * (comparison.ratio - 1)
     return [
         optional(end_to_end_ms, significant, "the case has no end_to_end"),
-        scaled(comparison.device_median_ns, NS_PER_MS, milliseconds, reason),
-        scaled(comparison.trtexec_median_ns, NS_PER_MS, milliseconds, reason),
+        in_ms(comparison.device_median_ns, reason),
+        in_ms(comparison.trtexec_median_ns, reason),
         optional(difference, lambda value: f"{value:+.2f} %", reason),
         *(optional(time, significant, reason) for time in times),
         words(comparison.verdict or ""),

@@ -13,13 +13,13 @@ from inferprof.queueing import theory
 from inferprof.queueing.policy import Policy
 from inferprof.queueing.served import curve_of, policy_of
 from inferprof.report import serving_gaps, under_load
-from inferprof.report.common import NOT_RECORDED, optional
+from inferprof.report.common import NOT_RECORDED, in_ms, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, three_digits
+from inferprof.report.numbers import milliseconds, three_digits
 from inferprof.report.section import Section
 from inferprof.report.under_load import FEW, HIGHEST, HIGHEST_NOTE, NO_RUN, Served
-from inferprof.report.under_load import ms as _ms
+from inferprof.units import NS_PER_MS
 
 CHECKS: Final = frozenset({"batch_delay", "batch_cap", "serving_rate"})
 RATES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -128,17 +128,17 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
         under_load.rate(load),
         number(load.share, three_digits(load.share)),
         under_load.value(load.latency.get("mean"), NO_RUN),
-        _ms(predicted.get("mean"), theory_),
+        in_ms(predicted.get("mean"), theory_),
         words(name),
         under_load.value(value, few),
-        *(_ms(getattr(value, end) if value else None, FEW) for end in ("low_ns", "high_ns")),
-        _ms(predicted.get(name), theory_),
-        _ms(replayed.get("mean"), NO_RUN),
-        _ms(replayed.get(name), few),
+        *(in_ms(getattr(value, end) if value else None, FEW) for end in ("low_ns", "high_ns")),
+        in_ms(predicted.get(name), theory_),
+        in_ms(replayed.get("mean"), NO_RUN),
+        in_ms(replayed.get(name), few),
         optional(
             load.drift and 100 * (load.drift - 1), under_load.signed, NO_RUN if not load.batches else NOT_RECORDED
         ),
-        _ms(load.advised_delay_ns, theory_),
+        in_ms(load.advised_delay_ns, theory_),
         words(load.refused or ""),
     )
 
@@ -148,11 +148,11 @@ def _server(served: Served, load: Load) -> tuple[Cell, ...]:
     return (
         *under_load.head(served),
         under_load.rate(load),
-        _ms(load.queue_ns, NO_RUN),
-        _ms(load.service_ns, NO_RUN),
+        in_ms(load.queue_ns, NO_RUN),
+        in_ms(load.service_ns, NO_RUN),
         optional(load.requests / batches if batches else None, three_digits, NO_RUN),
         optional(None if load.utilization is None else 100 * load.utilization, three_digits, NO_RUN),
-        _ms(load.lag_ns, NO_RUN),
+        in_ms(load.lag_ns, NO_RUN),
         under_load.energy(load),
         number(load.requests, f"{load.requests:,}"),
     )
@@ -233,7 +233,7 @@ def _winners(entries: list[Served], rows: list[Row]) -> Iterator[tuple[Cell, ...
             words(case),
             number(row.rate, three_digits(row.rate)),
             words(row.best) if row.best else missing("none carries the rate"),
-            _ms(row.values[row.best] if row.best else None, "none carries the rate"),
+            in_ms(row.values[row.best] if row.best else None, "none carries the rate"),
             words(others),
         )
 
@@ -261,10 +261,10 @@ def _loadgen(served: Served, run: LoadGenRun) -> tuple[Cell, ...]:
         words(run.scenario),
         optional(run.requests or None, lambda value: f"{value:,.0f}", reason),
         optional(run.per_second, three_digits, reason),
-        _ms(own.get("mean"), reason),
-        _ms(_of_summary(summary, "Mean latency (ns)"), reason),
-        _ms(own.get("p90"), reason),
-        _ms(_of_summary(summary, "90.00 percentile latency (ns)"), reason),
+        in_ms(own.get("mean"), reason),
+        in_ms(_of_summary(summary, "Mean latency (ns)"), reason),
+        in_ms(own.get("p90"), reason),
+        in_ms(_of_summary(summary, "90.00 percentile latency (ns)"), reason),
         words(summary["Result is"]) if "Result is" in summary else missing(reason),
     )
 

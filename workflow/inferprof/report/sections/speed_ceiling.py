@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
+from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, in_ms
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, ratio
+from inferprof.report.numbers import milliseconds, percent, ratio
 from inferprof.report.section import Section
 from inferprof.tables.limits import speed_ceiling
 from inferprof.tables.records import key_of, options_of, rows_of
+from inferprof.units import NS_PER_MS
 
 STEP_TITLES: Final[Mapping[str, str]] = {
     "launches": "free launches",
@@ -76,7 +77,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
 def _case(steps: list[dict[str, Any]]) -> tuple[Cell, ...]:
     first = steps[0]
     times = [missing(row["not_known"]) if row["not_known"] else _times(row["speed_up"]) for row in steps]
-    gains = [scaled(row["gain_ns"], NS_PER_MS, milliseconds, row["not_known"] or "") for row in steps]
+    gains = [in_ms(row["gain_ns"], row["not_known"] or "") for row in steps]
     return (
         *case_cells(first),
         number(first["total_ns"] / NS_PER_MS, milliseconds(first["total_ns"])),
@@ -98,9 +99,9 @@ def _pair(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         *case_cells(row),
         words(row["change"]),
         words(row["other"]),
-        scaled(predicted, NS_PER_MS, milliseconds, row["not_known"] or ""),
-        scaled(done, NS_PER_MS, milliseconds),
-        *(scaled(row[bound], NS_PER_MS, milliseconds, FEW) for bound in ("low_ns", "high_ns")),
+        in_ms(predicted, row["not_known"] or ""),
+        in_ms(done),
+        *(in_ms(row[bound], FEW) for bound in ("low_ns", "high_ns")),
         part,
         words(row["verdict"]),
     )

@@ -10,25 +10,17 @@ from inferprof.report.common import CASE_COLUMNS, case_cells, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import count, three_digits
-from inferprof.report.profiled import (
-    SLOW_DOWN_COLUMN,
-    Profile,
-    caution,
-    chosen,
-    costs,
-    profiles,
-    slow_down,
-)
+from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, costs, profiles, slow_down
 from inferprof.report.section import Section
 from inferprof.tables.limits.copies import against_link
 from inferprof.tables.overhead import ITERATION, NO_ITERATION
 from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.kernel_compare import of_iterations
+from inferprof.units import MEGA
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MB = 1e6
 IDLE = {"idle_launch": "host", "idle_sync": "sync", "idle_copy": "copy"}
 NO_BYTES = "the tool does not tell the bytes of every copy"
 OTHER_IDLE = ("idle_queued", "idle_end", "idle_unknown")
@@ -174,7 +166,7 @@ def _copy(evidence: Evidence, row: dict[str, Any], iterations: int | None) -> tu
         words(row["direction"]),
         words(row["host_memory"] or "not told"),
         per_iteration(row["copies"], count),
-        missing(NO_BYTES) if row["bytes"] is None else per_iteration(row["bytes"] / MB, three_digits),
+        missing(NO_BYTES) if row["bytes"] is None else per_iteration(row["bytes"] / MEGA, three_digits),
         optional(row["gb_per_s"], three_digits, no_rate),
         optional(row["link_share"] and 100 * row["link_share"], lambda value: f"{value:.0f}", no_share),
         optional(row["link_gb_per_s"], three_digits, unknown),

@@ -8,18 +8,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional, scaled
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, in_us, optional, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import MIB, NS_PER_US, count, microseconds, percent, ratio, three_digits
+from inferprof.report.numbers import count, percent, ratio, three_digits
 from inferprof.report.section import Section
 from inferprof.tables import tuning
 from inferprof.tables.records import KEY, rows_of
+from inferprof.units import KIB
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KIB: Final = MIB / 1024
 KERNEL: Final = (Column("kernel", "kernel"), Column("key", "key", hidden=True))
 COST: Final = (
     Column("tried", "tried", "number"),
@@ -146,7 +146,7 @@ def _key(key: str) -> str:
 
 
 def _us(row: Mapping[str, Any]) -> Cell:
-    return scaled(row["median_ns"], NS_PER_US, microseconds, DID_NOT_RUN)
+    return in_us(row["median_ns"], DID_NOT_RUN)
 
 
 def _choice(row: Mapping[str, Any]) -> tuple[Cell, ...]:

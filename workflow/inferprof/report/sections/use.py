@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.case import STAGES
 from inferprof.report import break_even, link
-from inferprof.report.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
+from inferprof.report.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, in_mib, in_ms, optional, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant, three_digits
+from inferprof.report.numbers import significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, first_rounds, key_of, rows_of
@@ -100,8 +100,8 @@ def _reasons(frame: pd.DataFrame, part: str) -> dict[tuple[Any, ...], str]:
 
 def _resource(row: dict[str, Any], name: str) -> Cell:
     if name.endswith("_ns"):
-        return scaled(row[name], NS_PER_MS, milliseconds)
-    return scaled(row[name], MIB, mebibytes, "the process uses no device memory, or it could not be read")
+        return in_ms(row[name])
+    return in_mib(row[name], "the process uses no device memory, or it could not be read")
 
 
 SECTION = Section(

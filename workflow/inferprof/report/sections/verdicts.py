@@ -7,19 +7,13 @@ from typing import Any, Final
 
 from inferprof.documents.diagnosed import Diagnosis, Finding, Gain, Ranked, Total
 from inferprof.findings import OF_OTHERS
-from inferprof.report.common import (
-    CASE_COLUMNS,
-    both_ends,
-    case_cells,
-    few,
-    in_percent,
-    name_of,
-)
+from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells, few, in_percent, name_of
 from inferprof.report.diagnosed import Diagnosed, diagnosed, measured, sentence_of, verdict_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import NS_PER_MS, significant, three_digits
+from inferprof.report.numbers import significant, three_digits
 from inferprof.report.section import Section
+from inferprof.units import NS_PER_MS
 
 TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""

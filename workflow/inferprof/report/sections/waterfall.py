@@ -6,14 +6,25 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, scaled, table
+from inferprof.report.common import (
+    CASE_COLUMNS,
+    by_case,
+    case_cells,
+    enumerated,
+    in_ms,
+    optional,
+    path_of,
+    scaled,
+    table,
+)
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds
+from inferprof.report.numbers import milliseconds
 from inferprof.report.section import Section
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits.waterfall import GPU_PARTS, PARTS, bare_times, of_gpus
 from inferprof.tables.records import KEY, key_of, rows_of
+from inferprof.units import NS_PER_MS
 
 MUCH_UNEXPLAINED = 0.15
 """From this share on the parts of a case do not say where its time goes, and the report marks it."""
@@ -129,7 +140,7 @@ def _by_gpu(evidence: Evidence) -> list[Block]:
             number(row["gpu"], str(row["gpu"])),
             number(row["total_ns"] / NS_PER_MS, milliseconds(row["total_ns"])),
             *(_share(row, part) for part in GPU_PARTS),
-            *(scaled(row[f"{part}_ns"], NS_PER_MS, milliseconds, _no_waiting(row)) for part in GPU_PARTS),
+            *(in_ms(row[f"{part}_ns"], _no_waiting(row)) for part in GPU_PARTS),
             words(row["tool"]),
         ]
         for row in rows

@@ -10,9 +10,9 @@ from inferprof.devices.bandwidth import floor_ns
 from inferprof.documents import Bandwidth
 from inferprof.documents.machine import Direction
 from inferprof.tables.records import KEY
+from inferprof.units import NS_PER_MS
 
 _LINKS: Final[dict[str, Direction]] = {"HtoD": "h2d", "DtoH": "d2h"}
-NS_PER_MS: Final = 1e6
 COLUMNS: Final = (
     *KEY,
     "tool",

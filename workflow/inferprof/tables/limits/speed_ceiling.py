@@ -31,6 +31,7 @@ from inferprof.tables.nodes.kernel_formats import MATRIX
 from inferprof.tables.records import KEY, Key, Options, frame_of, key_of, paired_without, rows_of
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.trace.kernel_compare import per_iteration
+from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,6 @@ NO_COST: Final = "there is no .cost.json of the graph"
 _ROOFS: Final[Mapping[str, Change]] = {"fp8": "fp8", "fp4": "fp4"}
 _DEFAULTS: Final = {"cuda_graph": False, "placement": "pageable"}
 """A variant that gives one of these gives nothing."""
-_NS_PER_MS: Final = 1e6
 Costs = Mapping[tuple[str, str, str], Cost | None]
 
 
@@ -246,9 +246,9 @@ def _over_floor(row: Mapping[str, Any] | None) -> float | None:
         return None
     parts = [row[f"{way}_ms"] - row[f"{way}_floor_ms"] for way in ("h2d", "d2h")]
     excess = [max(0.0, part) for part in parts if not np.isnan(part)]
-    return sum(excess) * _NS_PER_MS if excess else None
+    return sum(excess) * NS_PER_MS if excess else None
 
 
 def _sum_ms(row: Mapping[str, Any] | None, *stages: str) -> float | None:
     parts = [row[stage] for stage in stages if not np.isnan(row[stage])] if row else []
-    return sum(parts) * _NS_PER_MS if parts else None
+    return sum(parts) * NS_PER_MS if parts else None

@@ -37,6 +37,7 @@ from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 from inferprof.tables.schema import of_first
 from inferprof.tables.trace import collectives
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
+from inferprof.units import NS_PER_MS
 
 Part = Literal[
     "launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "execution", "unexplained"
@@ -72,7 +73,6 @@ COLUMNS: Final = (
     "not_measured",
 )
 _OF_TIMELINE: Final[tuple[Part, ...]] = ("launch", "idle", "kernels")
-_NS_PER_MS: Final = 1e6
 _HOST_STAGES: Final = ("stage:stage_inputs", "stage:bind")
 _COPY_STAGES: Final = ("stage:h2d", "stage:d2h")
 
@@ -227,7 +227,7 @@ def _of_gpu(total: float, frame: pd.DataFrame, gpu: int) -> dict[GpuPart, float 
 
 def in_ms(waterfall: pd.DataFrame) -> pd.DataFrame:
     """KEY and `{part}_part_ms` of each case; NaN is "not measured"."""
-    parts = waterfall[[f"{part}_ns" for part in PARTS]].astype(float) / _NS_PER_MS
+    parts = waterfall[[f"{part}_ns" for part in PARTS]].astype(float) / NS_PER_MS
     return waterfall[KEY].join(parts.rename(columns={f"{part}_ns": f"{part}_part_ms" for part in PARTS}))
 
 
@@ -255,7 +255,7 @@ def _case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any
 def _bare(row: Mapping[str, Any]) -> Bare:
     def stage(*names: str) -> float:
         values = [row[f"{name}_ms"] for name in names]
-        return sum(float(ms) * _NS_PER_MS for ms in values if not pd.isna(ms))
+        return sum(float(ms) * NS_PER_MS for ms in values if not pd.isna(ms))
 
     return Bare(
         end_to_end=row["end_to_end"],

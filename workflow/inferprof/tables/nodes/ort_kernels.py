@@ -21,7 +21,7 @@ import pandas as pd
 from inferprof.errors import UserError
 from inferprof.tables.nodes import attribution, providers
 from inferprof.tables.nodes.ort_session import OrtProfile
-from inferprof.tables.schema import conform
+from inferprof.tables.schema import joined
 from inferprof.tables.trace import aggregate, one_iteration
 from inferprof.tables.trace.clock import Clock
 from inferprof.tables.trace.intervals import Intervals, Times
@@ -108,7 +108,7 @@ def tidy(timeline: Timeline, profile: OrtProfile, tool: str) -> pd.DataFrame:
         providers.rows(seen),
         _idle(timeline, nodes),
     ]
-    return conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
+    return joined(frames, tool)
 
 
 def _idle(timeline: Timeline, nodes: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from inferprof.tables.nodes import attribution
-from inferprof.tables.schema import conform
+from inferprof.tables.schema import joined
 from inferprof.tables.trace import aggregate, one_iteration
 from inferprof.tables.trace.timeline import MODULE, OPERATOR, PATH_SEPARATOR, Timeline
 
@@ -25,7 +25,7 @@ _LEVELS: Final[dict[attribution.OwnerLevel, str]] = {"op": OPERATOR, "module": M
 def tidy(timeline: Timeline, tool: str) -> pd.DataFrame:
     """The rows that the module describes, of a timeline that was read with `within_torch`."""
     frames = [aggregate.operations(timeline), aggregate.ranges(timeline), one_iteration.rows(timeline)]
-    return conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
+    return joined(frames, tool)
 
 
 def attributed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from inferprof.errors import UserError
 from inferprof.tables.nodes import attribution, trt_join, trt_layers
 from inferprof.tables.nodes.graph_nodes import Node
 from inferprof.tables.nodes.trt_engine import Layer
-from inferprof.tables.schema import conform
+from inferprof.tables.schema import joined
 from inferprof.tables.trace import aggregate, one_iteration
 from inferprof.tables.trace.timeline import KERNEL, PATH_SEPARATOR, Timeline
 
@@ -41,7 +41,7 @@ def tidy(timeline: Timeline, layers: Sequence[Layer], graph: Sequence[Node], too
         aggregate.ranges(timeline),
         one_iteration.rows(timeline, owner),
     ]
-    rows = conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
+    rows = joined(frames, tool)
     return pd.concat([trt_layers.tidy(layers, (), tool), rows], ignore_index=True) if layers else rows
 
 

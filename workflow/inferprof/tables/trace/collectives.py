@@ -27,6 +27,7 @@ from inferprof.tables.trace.intervals import Intervals, Times
 from inferprof.tables.trace.kernel_class import classify, own_name
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import KERNEL, NOT_TOLD, PATH_SEPARATOR, Timeline
+from inferprof.units import NS_PER_US
 
 LEVEL: Final = "collective"
 ALL: Final = "all"
@@ -64,7 +65,6 @@ CLOCKS_APART: Final = 3.0
 """Two clocks are the same unless they differ by more than so many times the spread of the ends."""
 LEAST_TIED: Final = 8
 """Of fewer collectives the ends may be apart by chance."""
-NS_PER_US: Final = 1000
 NONE_RAN: Final = "no collective ran in an iteration"
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 
-from inferprof.tables.schema import conform
+from inferprof.tables.schema import joined
 from inferprof.tables.trace import aggregate, collectives, derived, one_iteration
 from inferprof.tables.trace.api_kind import api_kind
 from inferprof.tables.trace.timeline import Timeline
@@ -21,4 +21,4 @@ def tidy(timeline: Timeline, tool: str) -> pd.DataFrame:
         frames = [aggregate.operations(timeline), aggregate.api_calls(timeline), aggregate.ranges(timeline)]
         behind = [collectives.rows(timeline), one_iteration.rows(timeline)]
         frames += [amounts.result(), *behind]
-    return conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
+    return joined(frames, tool)

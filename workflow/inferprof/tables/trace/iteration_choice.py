@@ -31,7 +31,6 @@ LIBRARY: Final = re.compile(
     r"Optimizer\.|DistributedDataParallel|\[param\||## |op:"
 )
 """How ranges begin that libraries open around their own calls, often hundreds in an inference."""
-NS_PER_MS: Final = 1e6
 
 
 @dataclass(frozen=True)

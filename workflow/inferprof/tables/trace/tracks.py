@@ -16,10 +16,10 @@ from inferprof.tables.records import rows_of
 from inferprof.tables.trace.api_kind import EXPLICIT_SYNC
 from inferprof.tables.trace.intervals import Intervals
 from inferprof.tables.trace.one_iteration import API, RANGE
+from inferprof.units import NS_PER_US
 
 Kind = Literal["range", "call", "sync", "kernel", "copy", "idle"]
 HOST: Final = "host"
-NS_PER_US: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
