@@ -14,7 +14,7 @@ from tests.workflow import faulty_plugins
 from tests.workflow.conftest import Workspace, environment
 from tests.workflow.faulty_plugins import FAULTS, OF_PRECISION, OF_PROFILER, OF_VARIANT, RESULTS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
 
 HEALTHY = "toy/fp32/ort_cpu/default/b1"
 LIMIT_S = 12
@@ -169,7 +169,5 @@ def test_each_job_that_breaks_is_listed_with_the_end_of_its_log_and_the_others_a
             assert ends[fault] in item.partition(".log:")[2], (stage, fault, item)
     measured = {case_of(row) for row in rows(folder / "csv" / "end_to_end.csv") if row["median_ms"]}
     assert HEALTHY in measured
-    assert re.search(
-        r"/default, [\d.]+ ms", text
-    )  # recommended or in doubt, whichever is fastest
+    assert re.search(r"/default, [\d.]+ ms", text)  # recommended or in doubt, whichever is fastest
     assert mentions(text, "holds each case back")
