@@ -50,10 +50,13 @@ quick: $(INSTALLED)
 # .venv alone, where something else runs the study.
 install: $(INSTALLED)
 
-# Every check of the code.
+# Every check of the code. A part that fails hides no other; tests that judge times have the cores for themselves.
 test: check
-	pytest -q -n auto tests/unit
-	pytest -q tests/workflow
+	@failed=0; set -x; \
+	pytest -q -n auto tests/unit || failed=1; \
+	pytest -q -n 2 --dist loadfile -m "not timed" tests/workflow || failed=1; \
+	pytest -q -m timed tests/workflow || failed=1; \
+	exit $$failed
 
 # The checks that run nothing: format, lint, types, imports.
 check: $(INSTALLED)

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.workflow import forked_snakemake
 
 BIN = Path(sys.executable).parent
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """`run` starts Snakemake on it; `jobs` counts what a dry run would do, by rule."""
+    """`run` starts Snakemake on it; `ask` has it forked; `jobs` counts what a dry run would do, by rule."""
 
     folder: Path
     repository: Path
@@ -48,9 +49,13 @@ class Workspace:
             self.command(*arguments), env=environment(), capture_output=True, text=True, check=False, timeout=900
         )
 
+    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """What Snakemake says where it runs no job: of a dry run, or of what it refuses."""
+        return forked_snakemake.run(self.command(*arguments), environment())
+
     def jobs(self, *arguments: str) -> dict[str, int]:
         """Rule → jobs that would run."""
-        done = self.run("--dry-run", *arguments)
+        done = self.ask("--dry-run", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.M)}
 

@@ -32,7 +32,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("keys", "message"), BAD_CONFIGS, ids=[message[:40] for _, message in BAD_CONFIGS])
 def test_a_bad_config_is_one_line_and_exit_code_2(workspace: Workspace, keys: dict[str, Any], message: str) -> None:
     workspace.configure(**keys)
-    assert message in refusal(workspace.run())
+    assert message in refusal(workspace.ask())
 
 
 def test_what_the_command_line_gives_is_read_as_a_file_is(workspace: Workspace) -> None:
@@ -44,18 +44,18 @@ def test_what_the_command_line_gives_is_read_as_a_file_is(workspace: Workspace) 
 def test_a_model_without_inputs_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
     content = {key: value for key, value in TOY_YAML.items() if key != "inputs"}
     (workspace.folder / "models" / "toy.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    assert mentions(refusal(workspace.run()), "'inputs'", "required")
+    assert mentions(refusal(workspace.ask()), "'inputs'", "required")
 
 
 def test_a_truncated_onnx_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
     (workspace.folder / "models" / "cut.onnx").write_bytes(b"\x08\x08\x12\xff")
     workspace.configure(models=["cut"])
-    assert "cut.onnx" in refusal(workspace.run())
+    assert "cut.onnx" in refusal(workspace.ask())
 
 
 def test_two_models_of_one_name_are_one_line_and_exit_code_2(workspace: Workspace) -> None:
     (workspace.folder / "models" / "toy.onnx").write_bytes(b"")
-    assert "toy" in refusal(workspace.run())
+    assert "toy" in refusal(workspace.ask())
 
 
 def test_a_symbol_without_a_size_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
@@ -63,12 +63,12 @@ def test_a_symbol_without_a_size_is_one_line_and_exit_code_2(workspace: Workspac
     (workspace.folder / "models" / "toy.yaml").write_text(
         yaml.safe_dump({**TOY_YAML, "inputs": inputs}), encoding="utf-8"
     )
-    assert mentions(refusal(workspace.run()), "no size to s")
+    assert mentions(refusal(workspace.ask()), "no size to s")
 
 
 def test_results_that_are_no_folder_are_one_line_and_exit_code_2(workspace: Workspace) -> None:
     (workspace.folder / "results").write_text("", encoding="utf-8")
-    assert mentions(refusal(workspace.run()), "not a folder")
+    assert mentions(refusal(workspace.ask()), "not a folder")
 
 
 def test_a_report_of_yesterday_is_not_passed_off_as_new(workspace: Workspace) -> None:

@@ -14,7 +14,7 @@ from tests.workflow.conftest import BIN, Workspace, environment, toy_workspace
 
 from inferprof import documents
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
 CHANGES = {"arena=false", "spinning=false", "memory_pattern=false"}
 TURNS = 3
 ELSE = 1.5

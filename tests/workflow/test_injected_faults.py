@@ -14,7 +14,7 @@ from tests.workflow import faulty_plugins
 from tests.workflow.conftest import Workspace, environment
 from tests.workflow.faulty_plugins import FAULTS, OF_PRECISION, OF_PROFILER, OF_VARIANT, RESULTS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
 
 HEALTHY = "toy/fp32/ort_cpu/default/b1"
 LIMIT_S = 12

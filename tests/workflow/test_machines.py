@@ -32,7 +32,7 @@ def test_probes_come_first_and_what_needs_them_is_refused_in_one_line(two: Works
     assert two.jobs("probes") == {"probe": 2, "probes": 1, "total": 3}
     assert two.jobs("onnx")["quantize"] == 2  # nothing measured goes into a graph
     probed(two, hopper=H100)
-    assert mentions(refusal(two.run("--dry-run", "benchmarks")), "blackwell", "target probes first")
+    assert mentions(refusal(two.ask("--dry-run", "benchmarks")), "blackwell", "target probes first")
 
 
 def test_every_machine_is_measured_and_graphs_are_made_once(two: Workspace) -> None:
@@ -48,6 +48,6 @@ def test_every_machine_is_measured_and_graphs_are_made_once(two: Workspace) -> N
 def test_the_reports_of_the_machines_share_the_cores_and_draw_in_no_more_processes(two: Workspace) -> None:
     probed(two, **LABELS)
     for cores, share in (("1", "1"), ("7", "3")):
-        done = two.run("--dry-run", "--printshellcmds", "--cores", cores, "results/REPORT.txt")
+        done = two.ask("--dry-run", "--printshellcmds", "--cores", cores, "results/REPORT.txt")
         commands = re.findall(r"inferprof report .* --processes (\d+) ", done.stdout + done.stderr)
         assert commands == [share, share], done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.workflow.conftest import Workspace, environment, shown_by
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
 
 
 @pytest.fixture(scope="module")
