@@ -171,3 +171,10 @@ def test_collectives_between_gpus_are_taken_and_named(written: Written) -> None:
     result = partition(path, None)
     assert result["collectives"] == ["y"] and result["static"]["taken"] == 2
     assert mentions(tensorrt_partition.render(result), "10.16", "y")
+
+
+def test_what_the_parser_says_is_the_answer_and_nothing_is_said_beside_it(
+    written: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition(written("g (float[2,64] x, int64 step) => (float[2,3,33,2] y) { y = STFT(x, step) }"), None)
+    assert not caplog.records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sqlite3
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.unit.facts import naming
 
 from inferprof import registry
 from inferprof.errors import UserError
+from inferprof.explain.opening import opened
 from inferprof.profilers import kineto, nsys
 from inferprof.readers.capture_file import identify, recognise
 from inferprof.readers.kind import Kind
@@ -125,3 +127,15 @@ def test_a_page_that_quotes_a_line_of_ncu_is_none_of_its_files(tmp_path: Path) -
     path.write_text("The log has `==PROF==` lines.\n")
     with pytest.raises(UserError, match=naming("not", "nsys stats")):
         recognise(path)
+
+
+@pytest.mark.parametrize("what", ["device", "pipe", "zeros", "kernel"])
+def test_what_has_no_end_or_waits_is_refused_at_once(what: str, tmp_path: Path) -> None:
+    path = {"device": Path("/dev/zero"), "kernel": Path("/proc/kmsg")}.get(what, tmp_path / what)
+    if what == "pipe":
+        os.mkfifo(path)
+    if what == "zeros":
+        path.touch()
+        os.truncate(path, 1 << 36)
+    with pytest.raises(UserError, match=naming(str(path))):
+        opened([path], tmp_path)

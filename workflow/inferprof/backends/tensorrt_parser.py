@@ -52,7 +52,7 @@ class Answer:
 
 def ask(trt: Any, path: Path, model: onnx.ModelProto, depth: int) -> Answer:
     """What the parser takes of the model, with what it is not sure of asked about again."""
-    log = message_log(trt)
+    log = message_log(trt, aloud=False)
     network = trt.Builder(log).create_network(0)
     parser = trt.OnnxParser(network, log)
     parser.supports_model_v2(model.SerializeToString(), str(path))

@@ -48,8 +48,12 @@ def load(flavour: Flavour) -> Any:
         raise UserError(f"{flavour} cannot be imported ({error}); install it, or choose another backend") from None
 
 
-def message_log(trt: Any) -> Any:
-    """A logger that keeps TensorRT's messages, since its calls only return None where they fail."""
+def message_log(trt: Any, *, aloud: bool = True) -> Any:
+    """A logger that keeps TensorRT's messages, since its calls only return None where they fail.
+
+    Aloud they are said in the log, too; not where they are the answer to a question.
+    """
+    said = LOGGER.log if aloud else (lambda *_: None)
 
     class Log(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -62,10 +66,10 @@ def message_log(trt: Any) -> Any:
             text = " ".join(message.split())
             if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
                 self.errors.append(text)
-                LOGGER.error(text)
+                said(logging.ERROR, text)
             elif severity == trt.ILogger.WARNING:
                 self.warnings.append(text)
-                LOGGER.warning(text)
+                said(logging.WARNING, text)
             elif text.startswith(SPARSITY):
                 self.sparsity.append(text)
 

@@ -89,6 +89,7 @@ def _packed_by(path: Path) -> Callable[[Path], Any] | None:
 
 def _head(path: Path) -> bytes:
     try:
+        capture_file.check_file(path)
         with path.open("rb") as file:
             return file.read(6)
     except OSError as error:
@@ -116,7 +117,7 @@ def _unpacked(path: Path, opener: Callable[[Path], Any], folder: Path) -> Path:
 def _members(path: Path, folder: Path) -> Iterator[Path]:
     """The files of an archive, by their last name; none where it is no archive."""
     is_zip = _head(path).startswith(b"PK\x03\x04")
-    if not is_zip and not tarfile.is_tarfile(path):
+    if not is_zip and not _is_tar(path):
         return
     inside = Path(folder, f"{len(list(folder.iterdir()))}")
     inside.mkdir()
@@ -133,6 +134,15 @@ def _members(path: Path, folder: Path) -> Iterator[Path]:
         raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
 
 
+def _is_tar(path: Path) -> bool:
+    """Whether a file is a tar as it is; tarfile's own question also tries packings, which read zeros to their end."""
+    try:
+        with tarfile.open(path, "r:"):
+            return True
+    except tarfile.TarError:
+        return False
+
+
 def _of_zip(path: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
     with zipfile.ZipFile(path) as archive:
         if MANIFEST in archive.namelist():
@@ -143,7 +153,7 @@ def _of_zip(path: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
 
 
 def _of_tar(path: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    with tarfile.open(path) as archive:
+    with tarfile.open(path, "r:") as archive:
         for member in archive:
             if member.isfile() and (name := Path(member.name).name):
                 yield name, member.size, functools.partial(archive.extractfile, member)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,10 +65,25 @@ def head_of(path: Path) -> Head:
         return Head(path, file.read(HEAD_BYTES))
 
 
+def check_file(path: Path) -> None:
+    """Refuse, before it is opened, what has no end or waits for a writer. Raises UserError, and OSError of no file.
+
+    The kernel's own files, as in /proc, say that they have 0 bytes; some of them wait for what comes next.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise UserError(
+            f"{path} is a device, a pipe or a socket, no file: write what comes out of it to a file first"
+        )
+    if not status.st_size:
+        raise UserError(f"{path} is empty: what wrote it was ended, or it was copied in part")
+
+
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[None]:
     """What keeps a file from being looked into becomes one line."""
     try:
+        check_file(path)
         yield
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
