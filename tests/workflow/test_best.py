@@ -61,6 +61,17 @@ def test_a_larger_budget_measures_no_record_twice(searched: Workspace) -> None:
     assert all(path.stat().st_mtime_ns == mtime for path, mtime in records.items())
 
 
+def test_a_study_without_the_search_is_reported_with_it_and_searches_no_more(searched: Workspace) -> None:
+    before = {path: path.stat().st_mtime_ns for path in searched.folder.glob("results/*/best/**/*.json")}
+    searched.configure(precisions=["fp32"], best={})
+    done = searched.run("results/REPORT.txt")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    (steps,) = searched.folder.glob("results/reports/*/csv/best.csv")
+    assert len(steps.read_text(encoding="utf-8").splitlines()) > 1
+    assert searched.jobs("results/REPORT.txt") == {}
+
+
 def test_the_program_takes_as_long_as_inferprof_measures_in_turns_with_it(
     searched: Workspace, tmp_path: Path
 ) -> None:

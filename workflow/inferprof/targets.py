@@ -19,6 +19,7 @@ from inferprof import registry, sensitivity, trtexec
 from inferprof.best import space
 from inferprof.case import LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
+from inferprof.files import sha256
 from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
 from inferprof.study import Study
@@ -210,11 +211,16 @@ def best(study: Study) -> list[str]:
     """The searches for the best case of each model. Raises UserError for one that cannot begin."""
     for model in study.best["models"]:
         space.check(study, model)
-    return _trails(study)
-
-
-def _trails(study: Study) -> list[str]:
     return [f"results/{study.machine.slug}/best/{model}.json" for model in study.best["models"]]
+
+
+def searched(study: Study) -> dict[str, str]:
+    """The searches that the report shows: a digest of each file that is there.
+
+    They are no inputs of it: Snakemake would search again for a report, where a key of the config has changed.
+    """
+    files = [Path(f"results/{study.machine.slug}/best/{model}.json") for model in study.models]
+    return {str(file): sha256(file) for file in files if file.exists()}
 
 
 def costs(study: Study) -> list[str]:
@@ -255,7 +261,6 @@ def report_inputs(study: Study, selection: Selection | None = None) -> list[str]
         *serving(study),
         *tables(study, selection),
         *diagnoses(study),
-        *(file for file in _trails(study) if Path(file).exists()),
     ]
 
 

@@ -184,6 +184,11 @@ def report_inputs(wildcards):
     return files
 
 
+def searches_of(wildcards):
+    """The searches for the best case that a report shows."""
+    return targets.searched(BY_FOLDER[wildcards.folder])
+
+
 def diagnosis_inputs(wildcards):
     """What the diagnosis of a model's cases is made from."""
     study = BY_MACHINE[wildcards.machine]

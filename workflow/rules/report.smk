@@ -88,6 +88,7 @@ rule write_report:
         study="{folder}",
         machine=slug,
         baseline=STUDY.config["baseline"],
+        searches=searches_of,
     message:
         "Write the report"
     shell:

@@ -1,6 +1,7 @@
 """Benchmark records as frames."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from tests.unit.facts import mentions, naming
 
+from inferprof.case import OF_DUELS
 from inferprof.errors import UserError
 from inferprof.tables import join, records
 
@@ -68,6 +70,13 @@ def test_rounds_come_in_the_order_of_their_numbers(results):
     assert list(found["round"]) == [0, 1, 10, 0]
     assert found["file"][2] == "box/benchmark/vit/fp32/ort_cpu/default/b2/r10.json"
     assert list(found["status"]) == ["ok", "ok", "ok", "failed"]
+
+
+def test_a_case_with_records_of_duels_alone_is_none_of_its_model(results: Path) -> None:
+    duel = results / f"box/benchmark/vit/int8/ort_cpu/default/b2/r{OF_DUELS}.json"
+    duel.parent.mkdir(parents=True)
+    duel.write_text(json.dumps(content(OF_DUELS, "int8")))
+    assert set(records.of_model(results, "box", "vit")["precision"]) == {"fp32", "fp16"}
 
 
 def test_a_boundary_that_was_not_measured_keeps_its_row_and_reason(results):

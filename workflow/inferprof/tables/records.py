@@ -100,13 +100,17 @@ def of_folder(benchmark: Path) -> list[Record]:
 
 
 def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
-    """The cases of a model (`*`: of all) that have a record, as `read` wants them: KEY, `outcome` and `reason`."""
+    """The cases of a model (`*`: of all) that have a record, as `read` wants them: KEY, `outcome` and `reason`.
+
+    A record of a duel is none: a search's candidates have no other, and no study asks for them.
+    """
     if model != "*":
         require_plain("model", model)
     folder = results / machine / "benchmark"
     cases = dict.fromkeys(
         Case.from_path(path.parent.relative_to(folder).as_posix())
         for path in sorted(folder.glob(f"{model}/*/*/*/*/r*.json"))
+        if not _of_duel(path)
     )
     rows = [{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""} for case in cases]
     return frame_of(rows, [*KEY, "outcome", "reason"])
