@@ -2,6 +2,7 @@
 
 Where the fault is injected stands in the names: variant `load_crash`, precision `audit_hang`, profiler `export_disk`.
 What is no plug-in's code (audit, accuracy, expect) is replaced in the process that runs it.
+Each job loads this module: what only a few of them need is imported where it is used.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from inferprof.allowed import TEXT, Option
 from inferprof.backends import ort
 from inferprof.errors import CaseFailed
 from inferprof.plugins import Backend, BuildRequest, ConvertRequest, OpenRequest, Precision, Profiler, Tolerance
-from inferprof.tables import schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FAULTS = ("fail", "error", "memory", "nonsense", "crash", "kill", "disk", "hang")
 RESULTS = FAULTS[:4]
@@ -181,6 +183,10 @@ def profiler(name: str) -> Profiler:
             out.write_bytes(NONSENSE)
 
     def read(path: Path) -> pd.DataFrame:
+        import pandas as pd
+
+        from inferprof.tables import schema
+
         if path.read_text("utf-8") != "watched":
             raise ValueError(f"{path.name} is not a capture")
         if at("table", name):
