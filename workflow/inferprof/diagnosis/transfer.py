@@ -64,7 +64,7 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     most, moved = _beyond_floor(frames, time)
     reason = f"copies from and to it take {time.ms} ({percent(share)})."
     if moved and most < time.ns:
-        reason += f" The link needs {ms(time.ns - most)} for {moved / MEGA:.3g} MEGA."
+        reason += f" The link needs {ms(time.ns - most)} for {moved / MEGA:.3g} MB."
     evidence = {"copy_ns": time.ns, "bytes": moved, "beyond_floor_ns": most}
     memcpy = _memcpy_ns(frames, moved)
     low, high = (most - times * memcpy if moved else 0.0 for times in MEMCPY)

@@ -26,7 +26,7 @@ COLUMNS = [
             Column(f"{direction}_ms", direction, "number"),
             Column(f"{direction}_floor_ms", "floor", "number"),
             Column(f"{direction}_times_floor", "×", "number"),
-            Column(f"{arrays}_mb", f"{arrays} MEGA", "number", hidden=True),
+            Column(f"{arrays}_mb", f"{arrays} MB", "number", hidden=True),
         )
     ),
 ]
