@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.readers.sqlite_file import Tables, database_of
 from inferprof.readers.sqlite_pages import Pages, Unusual
-from tests.unit.facts import naming
 
 NULL = -7
 EDGES = [
