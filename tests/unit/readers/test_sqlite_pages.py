@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.readers.sqlite_file import Tables, database_of
@@ -128,5 +129,5 @@ def test_a_column_added_later_and_a_key_are_read_all_the_same(tmp_path: Path) ->
 
 def test_a_column_that_lacks_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "a", [(5, 2)], "a INTEGER, b INTEGER")
-    with pytest.raises(UserError, match="events has no column streamId"), database_of(path) as database:
+    with pytest.raises(UserError, match=naming("events", "streamId")), database_of(path) as database:
         Tables(path, database).integers("events", {"a": ("a", 0), "stream": ("streamId", 0)}, dict)
