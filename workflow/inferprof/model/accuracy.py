@@ -16,6 +16,7 @@ from inferprof.model import block_emulation, emulation, onnx_file, onnx_graph
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
+from inferprof.units import GIB
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[ModelSpec, int, int], list[Feeds]]
@@ -101,8 +102,8 @@ def _fit(outputs: Mapping[str, Array], batches: int) -> None:
     wanted, most = batches * sum(array.nbytes for array in outputs.values()), processes.memory()
     if 4 * wanted > most:
         raise MemoryError(
-            f"the outputs of {batches:,} batches of samples are {wanted / processes.GIB:.1f} GiB, more than a "
-            f"quarter of this machine's {most / processes.GIB:.1f} GiB; ask for fewer samples"
+            f"the outputs of {batches:,} batches of samples are {wanted / GIB:.1f} GiB, more than a "
+            f"quarter of this machine's {most / GIB:.1f} GiB; ask for fewer samples"
         )
 
 

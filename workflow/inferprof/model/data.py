@@ -17,6 +17,7 @@ from inferprof.case import Shape
 from inferprof.errors import UserError, unknown
 from inferprof.model import pretrained
 from inferprof.model.model_spec import InputSpec, ModelSpec
+from inferprof.units import GIB
 
 Array = np.ndarray[Any, Any]
 Generator = np.random.Generator
@@ -75,7 +76,7 @@ def _fits(spec: ModelSpec, shape: Shape, count: int) -> None:
     """Raises UserError for more samples than this machine holds twice, which joining them does."""
     each = sum(math.prod(item.shape(shape)) * np.dtype(item.dtype).itemsize for item in spec.inputs)
     if count > (most := processes.memory() // max(1, 2 * each)):
-        wanted, gib = count * shape.batch, each * count / processes.GIB
+        wanted, gib = count * shape.batch, each * count / GIB
         raise UserError(
             f"model {spec.name}: {wanted:,} samples at {shape} are {gib:,.0f} GiB, and this machine holds "
             f"{most * shape.batch:,} of them; ask for fewer"
