@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.unit.conftest import Export
-from tests.unit.facts import naming, states
+from tests.unit.facts import mentions, naming, states
 
 from inferprof import cli
 from inferprof.errors import UserError
@@ -263,6 +263,15 @@ def test_launches_that_were_counted_are_compared_one_by_one(repository: Path) ->
     assert len(difference.groups) == 8
     assert all(len(group.a) == len(group.b) == 1 for group in difference.groups)
     assert states(said(difference, "verdict"), "no")
+
+
+def test_sums_of_several_numbers_of_launches_have_no_faster_side(repository: Path) -> None:
+    data = repository / "tests/data/nsys"
+    names = [f"h100_torch_{kind}_cuda_gpu_kern_sum.csv" for kind in ("eager", "node_trace")]
+    difference = compare(*(data / name for name in names))
+    verdict = said(difference, "verdict")
+    assert mentions(verdict, "1,891", "2,271", "3.95", "3.87")
+    assert not mentions(verdict, "slower") and not mentions(verdict, "faster")
 
 
 def test_ranges_inside_of_an_iteration_are_compared_each_with_its_own(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -177,6 +178,8 @@ def verdict(difference: Difference) -> str:
     parts = {name: now - was for name, (was, now) in difference.rest.items()}
     if not any(parts.values()) and not any(group.change for group in difference.groups):
         return "A and B are alike to the last digit: is it one capture, given twice?"
+    if a.launches != difference.b.launches:
+        return f"not told: {_by_launch(difference)}"
     if abs(change) < EQUAL * a.total:
         return f"no difference that one capture of each tells from noise (below {percent(EQUAL)})"
     for group in difference.groups:
@@ -192,6 +195,17 @@ def verdict(difference: Difference) -> str:
     if not _of_one_model(difference):
         doubt += "; nothing in the files tells that both are of one model"
     return f"B is {'slower' if change > 0 else 'faster'} by {ms(abs(change))}, of it {name} {_signed(most)}{doubt}"
+
+
+def _by_launch(difference: Difference) -> str:
+    """What sums over several numbers of launches tell."""
+    sides = difference.a, difference.b
+    counts = [side.launches or math.nan for side in sides]
+    each = [f"{side.total / count / NS_PER_US:.3g}" for side, count in zip(sides, counts, strict=True)]
+    return (
+        f"A is the sum of {counts[0]:,.0f} launches and B of {counts[1]:,.0f}, and neither file tells of how many "
+        f"inferences; a launch takes {each[0]} → {each[1]} µs. `nsys export --type sqlite` of both tells"
+    )
 
 
 def _of_one_model(difference: Difference) -> bool:

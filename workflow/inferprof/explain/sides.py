@@ -36,6 +36,7 @@ class Side:
     """What one side takes: its pieces, and what else its total is made of, ns by name; `of`: what the total is of.
 
     end_to_end: of an inference, where other than the total and known. shapes: of the inputs, where known.
+    launches: of how many the total is the sum, where nothing tells how many inferences they are.
     """
 
     case: Foreign
@@ -45,6 +46,7 @@ class Side:
     end_to_end: float | None = None
     shapes: tuple[tuple[int, ...], ...] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    launches: float | None = None
 
     @property
     def total(self) -> float:
@@ -169,8 +171,9 @@ def _summed(case: Foreign) -> Side:
     """Sums by kernel, of a capture that tells no order and no iterations."""
     rows = case.rows[case.rows["level"].eq("kernel") & case.rows["metric"].eq("duration_total")]
     pieces = [_kernel(str(name), float(ns)) for name, ns in rows.groupby("name")["value"].sum().items()]
-    settings = {"launches": f"{rows['instances'].sum():,.0f}"}
-    return Side(case, pieces, {}, "all kernels of the capture", settings=settings)
+    launches = float(rows["instances"].sum())
+    settings = {"launches": f"{launches:,.0f}"}
+    return Side(case, pieces, {}, "all kernels of the capture", settings=settings, launches=launches)
 
 
 # --- engines and sessions --------------------------------------------------------------------------------------
