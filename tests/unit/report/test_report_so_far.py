@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from tests.unit.facts import mentions
@@ -47,6 +48,19 @@ def test_one_round_so_far_is_not_said_to_be_all_that_there_will_be(results: Resu
     text = so_far(results)
     assert "R = 1" not in text
     assert "first round" in text
+
+
+def test_the_page_and_the_tables_that_it_names_are_there_until_those_of_a_whole_report_are(results: Results) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b8", 10.0)
+    results.broken("bert/fp32/ort_cpu/default/b8")
+    named = set(re.findall(r"csv/\w+\.csv", so_far(results)))
+    folder = results.root / "reports" / results.study
+    assert named and all((folder / name).exists() for name in named)
+    assert "SO FAR" in (folder / "REPORT.html").read_text(encoding="utf-8")
+    (folder / "REPORT.txt").write_text("whole", encoding="utf-8")
+    (folder / "REPORT.html").write_text("whole", encoding="utf-8")
+    so_far(results)
+    assert (folder / "REPORT.html").read_text(encoding="utf-8") == "whole"
 
 
 def now(results: Results) -> Path:

@@ -24,6 +24,7 @@ from inferprof.tables import records
 
 __all__ = ["ANSWER", "read", "write", "write_files", "write_machines", "write_partial", "write_so_far"]
 
+WHOLE = "REPORT.txt"
 PARTIAL = "REPORT.partial.txt"
 ANSWER = "ANSWER.txt"
 """The answers alone, as a terminal shows them last."""
@@ -92,13 +93,27 @@ def write_machines(results: Path, study: str, machines: Sequence[str], baseline:
 
 def write_files(report: Report, folder: Path) -> Path:
     """REPORT.txt, REPORT.html, ANSWER.txt and csv/ of a report; returns the first."""
+    _write_details(report, folder)
+    write_text(folder / ANSWER, txt.answers(report))
+    write_text(folder / WHOLE, txt.render(report))
+    return folder / WHOLE
+
+
+def _write_details(report: Report, folder: Path) -> None:
+    """REPORT.html and csv/, which every text names."""
     _empty(folder / "csv")
     for table in report.tables:
         write_csv(table, folder / "csv" / f"{table.name}.csv")
     write_text(folder / "REPORT.html", html.render(report))
-    write_text(folder / ANSWER, txt.answers(report))
-    write_text(folder / "REPORT.txt", txt.render(report))
-    return folder / "REPORT.txt"
+
+
+def _write_before_whole(report: Report, folder: Path, name: str, most: int | None = txt.LINES) -> Path:
+    """REPORT.{name}.txt; also what it names, unless that belongs to a whole report."""
+    if not (folder / WHOLE).exists():
+        _write_details(report, folder)
+    path = folder / f"REPORT.{name}.txt"
+    write_text(path, txt.render(report, most))
+    return path
 
 
 def write_so_far(
@@ -110,7 +125,7 @@ def write_so_far(
     REPORT.txt.
     """
     folder = results / "reports" / study
-    planned, whole = folder / "cases.csv", folder / "REPORT.txt"
+    planned, whole = folder / "cases.csv", folder / WHOLE
     begun = planned.stat().st_mtime_ns if planned.exists() else 0
     if name == NOW and whole.exists() and whole.stat().st_mtime_ns >= begun:
         return whole
@@ -123,8 +138,7 @@ def write_so_far(
     )
     report = compose.compose_so_far(study_evidence)
     write_text(folder / ANSWER, txt.answers(report))
-    write_text(folder / f"REPORT.{name}.txt", txt.render(report))
-    return folder / f"REPORT.{name}.txt"
+    return _write_before_whole(report, folder, name)
 
 
 def write_partial(results: Path, study: str, machine: str, baseline: str | None = None) -> Path:
@@ -136,8 +150,9 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     study_evidence = dataclasses.replace(
         study_evidence, diagnoses={**_diagnosed(study_evidence), **study_evidence.diagnoses}
     )
-    write_text(folder / PARTIAL, txt.render(compose.compose_partial(study_evidence, planned.exists()), None))
-    return folder / PARTIAL
+    return _write_before_whole(
+        compose.compose_partial(study_evidence, planned.exists()), folder, "partial", most=None
+    )
 
 
 def _diagnosed(study_evidence: evidence.Evidence, processes: int = 1) -> dict[tuple[str, ...], Document[Diagnosis]]:
