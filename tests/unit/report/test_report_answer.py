@@ -109,6 +109,16 @@ def test_a_study_without_measurements_says_so_for_each_model(results):
     assert "1 case: 1 refused." in text
 
 
+def test_where_all_cases_of_a_model_failed_the_answer_has_the_reason(results):
+    for variant in ("default", "graph"):
+        results.failed(f"vit/fp32/ort_cuda/{variant}/b1", "ModuleNotFoundError: No module named 'nothere'")
+    results.refused("vit/fp8/ort_cpu/default/b1", "needs a GPU")
+    results.ok("minilm/fp32/ort_cpu/default/b1", 1.0)
+    results.plan()
+    text = text_of(content_of(answer.SECTION, load(results)))
+    assert mentions(text, "2 of 3 cases", "nothere") and not mentions(text, "needs a GPU")
+
+
 def test_a_failed_round_makes_the_case_failed_and_takes_it_out_of_the_ranking(results):
     results.ok("vit/fp32/ort_cpu/default/b1", 10.0, rounds=2)
     results.ok("vit/int8/ort_cpu/default/b1", 5.0, rounds=2)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from inferprof.case import Shape
+from inferprof.case import EXCLUDED, Shape
 from inferprof.diagnosis.verdict import capital
 from inferprof.documents import Diagnosis
 from inferprof.documents.diagnosed import Finding, Gain, Total, Verdict
@@ -169,7 +169,21 @@ def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) 
     if coming := evidence.to_come(model):
         are = "is" if coming == 1 else "are"
         return "nothing yet", f"{counted(coming, 'case')} of it {are} still to come", "wait: the study goes on"
-    return "nothing, no case was measured", "see the refused and failed cases", "mend what they name, and run again"
+    return "nothing, no case was measured", _not_measured(evidence, model), "mend what it names, and run again"
+
+
+def _not_measured(evidence: Evidence, model: str) -> str:
+    """`4 of 6 cases failed, such as fp32/ort_cpu/default: …`: the most frequent reason, of failures first."""
+    ended = evidence.outcomes[evidence.outcomes["model"] == model]
+    ended = ended[~ended["reason"].fillna("").str.startswith(EXCLUDED)]
+    for outcome in ("failed", "refused"):
+        rows = ended[ended["outcome"] == outcome]
+        if len(rows):
+            which = rows[rows["reason"] == rows["reason"].value_counts().index[0]].iloc[0]
+            return (
+                f"{len(rows)} of {counted(len(ended), 'case')} {outcome}, such as {name_of(which)}: {which['reason']}"
+            )
+    return "the config leaves out all of its cases, or their jobs broke"
 
 
 # --- why, and what to do next ----------------------------------------------------------------------------------
