@@ -117,6 +117,17 @@ def test_a_rank_that_was_killed_explains_one_that_lost_its_connection_to_it(tmp_
         supervise.run(TWO, work, LIMITS)
 
 
+def test_a_rank_that_raised_explains_one_that_lost_its_connection_to_it_before_it_said_so() -> None:
+    def work(rank: Rank) -> None:
+        if rank.number == 0:
+            raise CaseFailed("RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:20625")
+        time.sleep(0.3)
+        raise CaseFailed("planted")
+
+    with pytest.raises(CaseFailed, match=naming("1", "planted")):
+        supervise.run(TWO, work, LIMITS)
+
+
 def test_ranks_that_hang_end_within_the_limit_and_the_one_behind_is_named(tmp_path: Path) -> None:
     def work(rank: Rank) -> None:
         Path(tmp_path, str(rank.number)).write_text(str(os.getpid()))

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import pickle
+import re
 import select
 import signal
 import sys
@@ -27,6 +28,10 @@ GRACE_S: Final = 1.0
 """After one rank failed the others have so long to say why, too: one that was killed explains those that waited."""
 HOSTS_GRACE_S: Final = 10.0
 """The same where some are on other hosts: Slurm forwards what they say, and their ends."""
+LEFT_ALONE: Final = re.compile(
+    r"connection (was )?(closed|reset)|remote process exited|ncclRemoteError|broken pipe", re.I
+)
+"""What Gloo and NCCL say where another rank has ended: that one tells why, also where it tells later."""
 FIRST_RUNS: Final = 2
 """Inferences until everything is loaded and compiled, and every rank has found the others."""
 
@@ -170,9 +175,13 @@ def _attend(children: list[_Child], board: Board, limits: Limits) -> None:
         elif not failed and now > changed + _limit(board, limits):
             raise CaseFailed(_silent(board.runs, _limit(board, limits)))
     failed = [child for child in children if child.error]
-    failed.sort(key=lambda child: (not isinstance(child.error, Died), child.ended_at))
+    failed.sort(key=lambda child: (not isinstance(child.error, Died), _left_alone(child), child.ended_at))
     if failed and failed[0].error:
         raise _of_rank(failed[0], failed[0].error)
+
+
+def _left_alone(child: _Child) -> bool:
+    return bool(LEFT_ALONE.search(str(child.error)))
 
 
 def _limit(board: Board, limits: Limits) -> float:
