@@ -80,7 +80,7 @@ def _outcome(comparison: Comparison) -> str:
     return "\n".join(
         [
             f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.",
-            f"Gate (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
+            f"Gate of times alone (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
             *(f"  - {case.case}{_at_most(case)}" for case in named),
             *_left_open([case for case in comparison.cases if case.verdict == "undecided" and case not in named]),
             *([MEASURE_AGAIN] if comparison.undecided else []),
