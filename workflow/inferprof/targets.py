@@ -211,7 +211,11 @@ def best(study: Study) -> list[str]:
     """The searches for the best case of each model. Raises UserError for one that cannot begin."""
     for model in study.best["models"]:
         space.check(study, model)
-    return [f"results/{study.machine.slug}/best/{model}.json" for model in study.best["models"]]
+    return _trails(study, study.best["models"])
+
+
+def _trails(study: Study, models: Iterable[str]) -> list[str]:
+    return [f"results/{study.machine.slug}/best/{model}.json" for model in models]
 
 
 def searched(study: Study) -> dict[str, str]:
@@ -219,8 +223,7 @@ def searched(study: Study) -> dict[str, str]:
 
     They are no inputs of it: Snakemake would search again for a report, where a key of the config has changed.
     """
-    files = [Path(f"results/{study.machine.slug}/best/{model}.json") for model in study.models]
-    return {str(file): sha256(file) for file in files if file.exists()}
+    return {file: sha256(Path(file)) for file in _trails(study, study.models) if Path(file).exists()}
 
 
 def costs(study: Study) -> list[str]:

@@ -10,6 +10,7 @@ from tests.unit.planted import Residual, request
 
 from inferprof.model import audit
 from inferprof.plugins import Precision
+from inferprof.precisions import ptq
 from inferprof.precisions.fp8 import FP8
 from inferprof.precisions.int8 import INT8
 
@@ -31,3 +32,19 @@ def test_a_rest_that_half_precision_does_not_hold_stays_in_fp32_and_the_facts_sa
     types = audit.audit(asked.out, None, None)["weight_bytes"]
     assert ("does not hold" in facts["method"]) is large
     assert ("float16" in types) is not large
+
+
+def test_where_fp32_helps_no_more_the_graph_is_the_one_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Residual(2)
+    graph.block()
+    asked = request(graph.model(), tmp_path)
+    options = {**INT8.options, "calibration": "max", "samples": 8, "high_precision": "fp16"}
+    graphs, methods = [], []
+    for poor in (False, True):
+        if poor:
+            monkeypatch.setattr(ptq, "worst_db", lambda *_: 1.0)
+        methods.append(INT8.convert(dataclasses.replace(asked, options=options))["method"])
+        graphs.append(asked.out.read_bytes())
+    assert graphs[0] == graphs[1] and methods[0] == methods[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -12,7 +11,7 @@ from inferprof.diagnosis.times import percent
 from inferprof.explain.against import Difference, lines
 from inferprof.explain.answer import IDLE_WORDS, Entry
 from inferprof.explain.foreign import Foreign
-from inferprof.explain.sides import COUNTED
+from inferprof.explain.sides import COUNTED, Side
 from inferprof.tables import aligned
 from inferprof.units import NS_PER_US
 from inferprof.words import counted, ms
@@ -174,12 +173,12 @@ def _residual(difference: Difference) -> str:
 
 def verdict(difference: Difference) -> str:
     """Which is faster, from where, and what stands against saying so of the software alone."""
-    a, change = difference.a, difference.change
+    a, b, change = difference.a, difference.b, difference.change
     parts = {name: now - was for name, (was, now) in difference.rest.items()}
     if not any(parts.values()) and not any(group.change for group in difference.groups):
         return "A and B are alike to the last digit: is it one capture, given twice?"
-    if a.launches != difference.b.launches:
-        return f"not told: {_by_launch(difference)}"
+    if a.launches and b.launches and a.launches != b.launches:
+        return f"not told: {_by_launch(a, b)}"
     if abs(change) < EQUAL * a.total:
         return f"no difference that one capture of each tells from noise (below {percent(EQUAL)})"
     for group in difference.groups:
@@ -197,13 +196,11 @@ def verdict(difference: Difference) -> str:
     return f"B is {'slower' if change > 0 else 'faster'} by {ms(abs(change))}, of it {name} {_signed(most)}{doubt}"
 
 
-def _by_launch(difference: Difference) -> str:
+def _by_launch(a: Side, b: Side) -> str:
     """What sums over several numbers of launches tell."""
-    sides = difference.a, difference.b
-    counts = [side.launches or math.nan for side in sides]
-    each = [f"{side.total / count / NS_PER_US:.3g}" for side, count in zip(sides, counts, strict=True)]
+    each = [f"{side.total / side.launches / NS_PER_US:.3g}" for side in (a, b)]
     return (
-        f"A is the sum of {counts[0]:,.0f} launches and B of {counts[1]:,.0f}, and neither file tells of how many "
+        f"A is the sum of {a.launches:,.0f} launches and B of {b.launches:,.0f}, and neither file tells of how many "
         f"inferences; a launch takes {each[0]} → {each[1]} µs. `nsys export --type sqlite` of both tells"
     )
 

@@ -36,7 +36,7 @@ class Side:
     """What one side takes: its pieces, and what else its total is made of, ns by name; `of`: what the total is of.
 
     end_to_end: of an inference, where other than the total and known. shapes: of the inputs, where known.
-    launches: of how many the total is the sum, where nothing tells how many inferences they are.
+    launches: of how many the total is the sum, where nothing tells how many inferences they are; else 0.
     """
 
     case: Foreign
@@ -46,7 +46,7 @@ class Side:
     end_to_end: float | None = None
     shapes: tuple[tuple[int, ...], ...] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    launches: float | None = None
+    launches: float = 0.0
 
     @property
     def total(self) -> float:

@@ -53,7 +53,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     calibration, high = (str(request.options[name]) for name in ("calibration", "high_precision"))
     batches = conversion.calibration(request)
     quantized = _quantized(request, mode, batches, high)
-    instead = _rest_in_fp32(request, mode, batches) if high != REFERENCE else ""
+    instead = _rest_in_fp32(request, mode, batches, quantized) if high != REFERENCE else ""
     nothing = "" if onnx_graph.quantized_nodes(quantized) else ": nothing was quantized"
     return conversion.facts(
         f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in "
@@ -90,8 +90,10 @@ def _quantized(request: ConvertRequest, mode: str, batches: Sequence[Feeds], hig
     return quantized
 
 
-def _rest_in_fp32(request: ConvertRequest, mode: str, batches: Sequence[Feeds]) -> str:
+def _rest_in_fp32(request: ConvertRequest, mode: str, batches: Sequence[Feeds], quantized: Any) -> str:
     """`fp32, since …` where the written graph is poor, and one with its rest in fp32, not poor, replaces it; else ''.
+
+    quantized: the written graph, which is there again where '' is returned.
 
     One batch tells: a half precision that holds the rest is far more exact than what is quantized, and one that does
     not ruins the outputs.
@@ -103,7 +105,7 @@ def _rest_in_fp32(request: ConvertRequest, mode: str, batches: Sequence[Feeds]) 
     _quantized(request, mode, batches, REFERENCE)
     plain = worst_db(request, batches[0])
     if plain is None or not plain > half + POOR_DB:
-        _quantized(request, mode, batches, high)
+        conversion.save(quantized, request.out)
         return ""
     return f"fp32, since {high} does not hold it: {_db(half)} on a calibration batch, {_db(plain)} with fp32"
 

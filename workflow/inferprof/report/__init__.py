@@ -107,12 +107,11 @@ def _write_details(report: Report, folder: Path) -> None:
     write_text(folder / "REPORT.html", html.render(report))
 
 
-def _write_before_whole(report: Report, folder: Path, name: str, most: int | None = txt.LINES) -> Path:
-    """REPORT.{name}.txt; also what it names, unless that belongs to a whole report."""
-    if not (folder / WHOLE).exists():
-        _write_details(report, folder)
-    path = folder / f"REPORT.{name}.txt"
+def _write_before_whole(report: Report, path: Path, most: int | None = txt.LINES) -> Path:
+    """The text into this file, and what it names beside it, unless a whole report has that."""
     write_text(path, txt.render(report, most))
+    if not path.with_name(WHOLE).exists():
+        _write_details(report, path.parent)
     return path
 
 
@@ -138,7 +137,7 @@ def write_so_far(
     )
     report = compose.compose_so_far(study_evidence)
     write_text(folder / ANSWER, txt.answers(report))
-    return _write_before_whole(report, folder, name)
+    return _write_before_whole(report, folder / f"REPORT.{name}.txt")
 
 
 def write_partial(results: Path, study: str, machine: str, baseline: str | None = None) -> Path:
@@ -150,9 +149,8 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     study_evidence = dataclasses.replace(
         study_evidence, diagnoses={**_diagnosed(study_evidence), **study_evidence.diagnoses}
     )
-    return _write_before_whole(
-        compose.compose_partial(study_evidence, planned.exists()), folder, "partial", most=None
-    )
+    report = compose.compose_partial(study_evidence, planned.exists())
+    return _write_before_whole(report, folder / PARTIAL, most=None)
 
 
 def _diagnosed(study_evidence: evidence.Evidence, processes: int = 1) -> dict[tuple[str, ...], Document[Diagnosis]]:
