@@ -104,5 +104,5 @@ def test_of_many_failures_twenty_are_on_the_page_and_all_in_the_csv(results):
     (table,) = (table for table in report.tables if table.name == "failed")
     assert (len(table.page), len(table.rows)) == (20, 23)
     for written in (txt.render(report), html.render(report)):
-        assert written.count("out of memory") == 20
+        assert written.count("out of memory") == 20 + 1  # the answer has the most frequent reason
         assert mentions(written, "3 more rows in", "csv/failed.csv")
