@@ -107,6 +107,18 @@ def test_a_job_of_another_environment_has_another_server(study: subprocess.Popen
     assert len(servers(study)) == 2
 
 
+def test_a_server_that_was_started_ahead_serves_the_job_that_it_was_started_for(
+    study: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    ahead = "from inferprof import forked; forked.start_ahead([['cases'], ['table', 'nsys'], ['verify']])"
+    subprocess.run([sys.executable, "-c", ahead], env=dict(os.environ), check=True)
+    assert until(lambda: len(servers(study)) == 1) and not notes(tmp_path)
+    (server,) = servers(study)
+    job(tmp_path, "cases", "--config", "missing.yaml", "--out", "x")
+    assert until(lambda: servers(study) == [server])
+    assert int(notes(tmp_path)[0][1]) > 3
+
+
 def test_servers_and_jobs_end_with_the_study(study: subprocess.Popen[bytes], tmp_path: Path) -> None:
     client = subprocess.Popen([*CLIENT, "cases", "--config", "x", "--out", "x"], env={**os.environ, "HANG": "1"})
     assert until(lambda: notes(tmp_path))

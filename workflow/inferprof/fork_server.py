@@ -157,7 +157,10 @@ def _job(connection: socket.socket) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if not forked.same_user(connection):
         os._exit(1)
-    request, descriptors = forked.receive(connection, 3)
+    try:
+        request, descriptors = forked.receive(connection, 3)
+    except EOFError:  # a client that only waited until this server is ready
+        os._exit(0)
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
         os.close(descriptor)

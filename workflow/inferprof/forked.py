@@ -99,6 +99,25 @@ def served(argv: Sequence[str]) -> int | None:
     return code if processes.started(_snakemake(study)) else 1  # with a study that was killed its jobs end
 
 
+def start_ahead(jobs: Iterable[Sequence[str]]) -> None:
+    """Start the servers that these verbs will ask for, all at once, and return when their libraries are imported.
+
+    One after the other, each would import them while the first job of its own waits.
+    """
+    study = os.environ.get(STUDY)
+    if not study or LIMIT not in os.environ:
+        return
+    with contextlib.ExitStack() as open_until_all_are_ready:
+        connections = []
+        for group in sorted({group for argv in jobs if (group := group_of(argv))}):
+            with contextlib.suppress(OSError):
+                connections.append(open_until_all_are_ready.enter_context(_connected(study, group)))
+        for connection in connections:
+            connection.shutdown(socket.SHUT_WR)  # no job: the server's fork ends, once there can be one
+        for connection in connections:
+            connection.recv(1)
+
+
 def _snakemake(study: str) -> int:
     """The process id of a study's Snakemake."""
     return int(study.partition("-")[0])

@@ -282,11 +282,13 @@ def report(args: argparse.Namespace) -> None:
 
 
 def select(args: argparse.Namespace) -> None:
-    """Choose by the first round which cases get further rounds and captures."""
-    from inferprof import report, selection
+    """Choose by the first round which cases get further rounds and captures, and have processes ready for them."""
+    from inferprof import forked, report, selection
     from inferprof.report import select
 
-    selection.write(args.out, select.choices(report.read(args.results, args.study, args.machine, args.baseline)))
+    evidence = report.read(args.results, args.study, args.machine, args.baseline)
+    selection.write(args.out, choices := select.choices(evidence))
+    forked.start_ahead(select.further_runs(evidence, choices))
     say(f"inferprof: wrote {args.out}")
 
 

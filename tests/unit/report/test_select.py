@@ -104,6 +104,16 @@ def test_where_all_cases_are_in_doubt_the_fastest_is_repeated_and_captured_besid
     }
 
 
+def test_further_runs_are_one_of_each_runtime_of_a_repeated_case_and_round(results: Results) -> None:
+    unsettled(results, "vit/fp16/ort_cpu/default/b1", 5.0)
+    results.plan()
+    protocol = {"rounds": 9, "cpu_rounds": 3}
+    results.write(f"reports/{results.study}/config.json", {"baseline": BASELINE, "protocol": protocol})
+    evidence = evidence_of(results, BASELINE)
+    runs = list(select.further_runs(evidence, select.choices(evidence)))
+    assert runs == [("run", "ort_cpu", "--round", "1"), ("run", "ort_cpu", "--round", "2")]
+
+
 def test_a_selection_is_read_as_it_was_written(tmp_path: Path) -> None:
     first, second = (Case("vit", precision, "ort_cpu", "default", "b1") for precision in ("fp32", "fp16"))
     path = tmp_path / selection.NAME

@@ -27,6 +27,7 @@ class StudyConfig(Document):
     thresholds: dict[str, Threshold] = {}
     answer: Asked = field(default_factory=Asked)
     variants: list[dict[str, Any]] = []
+    protocol: dict[str, Any] = {}
 
 
 class BundledFile(Document, forbid_unknown_fields=True):

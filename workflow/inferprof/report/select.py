@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from inferprof.case import Case
 from inferprof.report import winner
@@ -10,6 +10,7 @@ from inferprof.report.common import name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.winner import Winner
 from inferprof.selection import Choice
+from inferprof.tables import roofs
 from inferprof.tables.records import CASE_KEY
 
 OPEN = ("same", "undecided")
@@ -40,6 +41,16 @@ def choices(evidence: Evidence) -> list[Choice]:
         for case in order
         if (why := reasons.get(case))
     ]
+
+
+def further_runs(evidence: Evidence, choices: Iterable[Choice]) -> Iterator[Sequence[str]]:
+    """How the verbs of the further rounds begin: one of each runtime and round."""
+    config = evidence.config.content
+    of = "rounds" if roofs.gpu_in_use(evidence.environment.content) else "cpu_rounds"
+    rounds = config.protocol.get(of, 1) if config else 1
+    for backend in sorted({choice.case.backend for choice in choices if choice.repeat}):
+        for number in range(1, rounds):
+            yield "run", backend, "--round", str(number)
 
 
 def _measured(evidence: Evidence, model: str, shape: str) -> Iterator[tuple[str, str, str]]:
