@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from inferprof.report.common import FEW, by_case, enumerated, path_of, short_kernel
+from inferprof.report.common import FEW, by_case, enumerated, path_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.fields import CASE, Field, csv_of, percent, plain, table_of, text
-from inferprof.report.model import Block, Cell, Column, Mark, Text, missing, words
+from inferprof.report.fields import CASE, Field, Unit, csv_of, in_unit, kernel, plain, table_of, text
+from inferprof.report.model import Block, Column, Mark, Text, words
 from inferprof.report.numbers import three_digits
 from inferprof.report.section import Section
 from inferprof.tables.limits import tile_advice, tile_trials
@@ -21,43 +21,41 @@ NO_NAME = "the names of the kernels do not tell their tiles"
 SHOWN = 12
 NOT_PREDICTED = operator.itemgetter("not_predicted")
 EVERY = "Every product and its tile"
+SHARE = Unit(0.01, "{:.1f}".format)
 NO_SHAPE = "no shape of the model has this size"
 CHANGES = {"batch": "batch", "sequence": "tokens", "alignment": "rows of"}
 MARKS: dict[str, Mark] = {"right": "pass", "wrong": "warn", "a caller loses": "fail"}
 WASTE = (
     *CASE,
-    percent("gemm", "GEMMs"),
-    percent("told", "tiles told"),
-    percent("efficiency", "used", NO_NAME),
-    percent("padding", "padding", NO_NAME),
-    percent("last_wave", "last wave", NO_NAME),
+    in_unit("gemm_percent", "GEMMs", SHARE, "gemm"),
+    in_unit("told_percent", "tiles told", SHARE, "told"),
+    in_unit("efficiency_percent", "used", SHARE, "efficiency", NO_NAME),
+    in_unit("padding_percent", "padding", SHARE, "padding", NO_NAME),
+    in_unit("last_wave_percent", "last wave", SHARE, "last_wave", NO_NAME),
 )
 ADVICE = (
     *CASE,
     Field(Column("change", "change"), lambda row: words(f"{CHANGES[row['kind']]} {row['now']} → {row['then']}")),
-    percent("gemm", "GEMMs", tile_advice.NEEDS_TIMELINE, of="gemm_share"),
-    percent("gemm_gain", "of GEMMs", NOT_PREDICTED),
-    percent("predicted", "predicted", NOT_PREDICTED, of="predicted_gain"),
+    in_unit("gemm_percent", "GEMMs", SHARE, "gemm_share", tile_advice.NEEDS_TIMELINE),
+    in_unit("gemm_gain_percent", "of GEMMs", SHARE, "gemm_gain", NOT_PREDICTED),
+    in_unit("predicted_percent", "predicted", SHARE, "predicted_gain", NOT_PREDICTED),
     text("confidence"),
     text("kind", hidden=True),
     plain("now", None, "{:,}".format, hidden=True),
     plain("then", None, "{:,}".format, hidden=True),
     text("per", "gain per", hidden=True),
-    Field(
-        Column("suggested_shape", "shape", hidden=True),
-        lambda row: words(row["suggested_shape"]) if row["suggested_shape"] else missing(NO_SHAPE),
-    ),
+    text("suggested_shape", "shape", NO_SHAPE, hidden=True),
 )
 TRIED = (
     *CASE,
     text("suggested_shape", "tried"),
-    percent("predicted", "predicted", NOT_PREDICTED, of="predicted_gain"),
-    percent("measured", "measured", of="measured_gain"),
-    percent("low", "from", FEW, of="measured_low"),
-    percent("high", "to", FEW, of="measured_high"),
-    percent("caller", "caller", FEW, of="caller_gain"),
-    percent("caller_low", "from", FEW, hidden=True),
-    percent("caller_high", "to", FEW, hidden=True),
+    in_unit("predicted_percent", "predicted", SHARE, "predicted_gain", NOT_PREDICTED),
+    in_unit("measured_percent", "measured", SHARE, "measured_gain"),
+    in_unit("low_percent", "from", SHARE, "measured_low", FEW),
+    in_unit("high_percent", "to", SHARE, "measured_high", FEW),
+    in_unit("caller_percent", "caller", SHARE, "caller_gain", FEW),
+    in_unit("caller_low_percent", "from", SHARE, "caller_low", FEW, hidden=True),
+    in_unit("caller_high_percent", "to", SHARE, "caller_high", FEW, hidden=True),
     Field(Column("verdict", "verdict"), lambda row: words(row["verdict"], MARKS.get(row["verdict"]))),
 )
 PRODUCTS = (
@@ -69,12 +67,9 @@ PRODUCTS = (
     text("source", "source of the tile"),
     plain("blocks", None, "{:,}".format),
     plain("waves", None, three_digits),
-    *(percent(part, f"{part} %") for part in ("padding", "last_wave", "efficiency")),
-    percent("device", "of device %", NO_KERNEL, of="device_share"),
-    Field(
-        Column("kernel", "kernel"),
-        lambda row: Cell(short_kernel(row["kernel"]), row["kernel"]) if row["kernel"] else missing(NO_KERNEL),
-    ),
+    *(in_unit(f"{part}_percent", f"{part} %", SHARE, part) for part in ("padding", "last_wave", "efficiency")),
+    in_unit("device_percent", "of device %", SHARE, "device_share", NO_KERNEL),
+    kernel("kernel", NO_KERNEL),
 )
 
 
