@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from inferprof.diagnosis.unsteady_host import HOST_SPREAD, HOST_WAITED
 from inferprof.findings import Threshold
-from inferprof.report.common import (
-    CASE_COLUMNS,
-    by_case,
-    case_cells,
-    enumerated,
-    in_ms,
-    optional,
-    path_of,
-    scaled,
-    table,
-)
+from inferprof.report.common import by_case, enumerated, path_of, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Text
+from inferprof.report.fields import CASE, Field, ms, plain, table_of
+from inferprof.report.model import Block, Column, Text
 from inferprof.report.numbers import milliseconds, percent, significant
 from inferprof.tables.records import rows_of
 
-COLUMNS = [
-    *CASE_COLUMNS,
-    Column("spread", "host ×", "number"),
-    Column("yardstick_ms", "yardstick ms", "number"),
-    Column("waited_percent", "waited %", "number"),
-    Column("steal_percent", "stolen %", "number"),
-    Column("readings", "readings", "number", hidden=True),
-]
+FIELDS = (
+    *CASE,
+    plain("spread", "host ×", "{:.2f}".format, itemgetter("not_measured")),
+    ms("yardstick", "yardstick ms", itemgetter("not_measured")),
+    Field(
+        Column("waited_percent", "waited %", "number"),
+        lambda row: scaled(row["waited"], 0.01, lambda share: significant(100 * share, 2), row["not_measured"]),
+    ),
+    plain("steal_percent", "stolen %", lambda value: significant(value, 2), itemgetter("no_steal")),
+    plain("readings", hidden=True),
+)
 TITLE = "The host itself: how much its own speed varied, by the time of a fixed piece of work"
 NOTE = (
     "host ×: 90th over 10th percentile of the yardstick, about 1 ms of Python on a core, timed between loops; its "
@@ -68,19 +63,8 @@ def blocks(evidence: Evidence) -> list[Block]:
     if not summaries["readings"].any():
         return [Text(f"The host's own speed was not measured: {rows[0]['not_measured']}.")]
     doubts = [*_within(evidence, rows), *_between(evidence, rows)]
-    body = table("host", TITLE, COLUMNS, [_row(row) for row in rows], NOTE)
+    body = table_of("host", TITLE, FIELDS, rows, NOTE)
     return [dataclasses.replace(body, csv_only=not doubts), *doubts]
-
-
-def _row(row: dict[str, Any]) -> list[Cell]:
-    return [
-        *case_cells(row),
-        optional(row["spread"], lambda value: f"{value:.2f}", row["not_measured"]),
-        in_ms(row["yardstick_ns"], row["not_measured"]),
-        scaled(row["waited"], 0.01, lambda share: significant(100 * share, 2), row["not_measured"]),
-        optional(row["steal_percent"], lambda value: significant(value, 2), row["no_steal"]),
-        optional(row["readings"], str),
-    ]
 
 
 def _within(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, case_cells, in_us, optional, short_kernel
+from inferprof.report.common import short_kernel
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
+from inferprof.report.fields import CASE, Field, Unit, csv_of, in_unit, kernel, plain, table_of, text, us
+from inferprof.report.model import Block, Cell, Column, Table
 from inferprof.report.numbers import ratio, three_digits
 from inferprof.report.profiled import Profile, caution, first_of, join_of
 from inferprof.tables.counters import kernel_roofline
@@ -28,40 +27,41 @@ SURE = 0.8
 UNKNOWN_FLOPS = "no FLOPs are known of this operator, or a size is not"
 UNKNOWN_BYTES = "a size is not known"
 NO_ROOF = "no roof is known"
-OPERATOR_COLUMNS = (
-    Column("model", "model"),
-    Column("precision", "precision"),
-    Column("shape", "shape"),
-    Column("node", "node"),
-    Column("operator", "operator"),
-    Column("kind", "type"),
-    Column("flop", "FLOP", "number"),
-    Column("bytes", "bytes", "number"),
-    Column("flop_per_byte", "FLOP/B", "number"),
-    Column("roof_us", "roof µs", "number"),
-    Column("limit", "limit"),
+NO_BYTE = "it moves no byte of device memory"
+OPERATORS = (
+    text("model"),
+    text("precision"),
+    text("shape"),
+    text("node", of="name"),
+    text("operator", of="op"),
+    text("kind", "type"),
+    plain("flop", "FLOP", str, UNKNOWN_FLOPS, of="flops"),
+    plain("bytes", None, str, UNKNOWN_BYTES),
+    plain("flop_per_byte", "FLOP/B", three_digits, UNKNOWN_FLOPS, of="intensity"),
+    us("roof", "roof µs", NO_ROOF),
+    text("limit", None, NO_ROOF),
 )
-NODE_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("lost_us", "lost µs", "number"),
-    Column("us", "µs", "number", hidden=True),
-    Column("roof_us", "roof µs", "number", hidden=True),
-    Column("times_roof", "× roof", "number"),
-    Column("limit", "limit"),
-    Column("operator", "operator", hidden=True),
-    Column("node", "node"),
+NODES = (
+    *CASE,
+    us("lost", "lost µs"),
+    us("", "µs", of="duration_ns", hidden=True),
+    us("roof", "roof µs", hidden=True),
+    plain("times_roof", "× roof", ratio, of="distance"),
+    text("limit"),
+    text("operator", of="op", hidden=True),
+    Field(Column("node", "node"), lambda row: Cell(short_kernel(row["owner"]), row["owner"])),
 )
-KERNEL_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("launch", "launch", "number", hidden=True),
-    Column("gflop", "GFLOP", "number", hidden=True),
-    Column("mb", "MB", "number", hidden=True),
-    Column("flop_per_byte", "FLOP/B", "number", hidden=True),
-    Column("roof_us", "roof µs", "number", hidden=True),
-    Column("us", "µs", "number"),
-    Column("times_roof", "× roof", "number"),
-    Column("limit", "limit"),
-    Column("kernel", "kernel"),
+KERNELS = (
+    *CASE,
+    plain("launch", hidden=True),
+    in_unit("gflop", "GFLOP", Unit(GIGA), "ops", hidden=True),
+    in_unit("mb", "MB", Unit(MEGA), "bytes", hidden=True),
+    plain("flop_per_byte", "FLOP/B", three_digits, NO_BYTE, of="intensity", hidden=True),
+    us("roof", "roof µs", hidden=True),
+    us("", "µs", of="duration_ns"),
+    plain("times_roof", "× roof", ratio, "its time at the roof is 0", of="distance"),
+    text("limit"),
+    kernel("name"),
 )
 
 
@@ -74,23 +74,12 @@ def _operators(evidence: Evidence) -> Table:
     """Every node of every graph that a case on the GPU ran; fp32 without TF32."""
     ran = dict.fromkeys((row["model"], row["precision"], row["shape"]) for row in rows_of(evidence.roofline))
     rows = [
-        tuple(_operator(graph, node))
+        {**dict(zip(("model", "precision", "shape"), graph, strict=True)), **node}
         for graph in ran
         if (cost := evidence.costs[graph].content)
         for node in rows_of(roofline.nodes(cost, evidence.roofs))
     ]
-    return Table("roofline_operators", "Every operator at its own roof", OPERATOR_COLUMNS, tuple(rows), csv_only=True)
-
-
-def _operator(graph: tuple[str, str, str], node: dict[str, Any]) -> list[Cell]:
-    return [
-        *(words(part) for part in (*graph, node["name"], node["op"], node["kind"])),
-        optional(node["flops"], str, UNKNOWN_FLOPS),
-        optional(node["bytes"], str, UNKNOWN_BYTES),
-        optional(node["intensity"], three_digits, UNKNOWN_FLOPS),
-        in_us(node["roof_ns"], NO_ROOF),
-        words(node["limit"]) if node["limit"] else missing(NO_ROOF),
-    ]
+    return csv_of("roofline_operators", "Every operator at its own roof", OPERATORS, rows)
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------
@@ -107,8 +96,8 @@ def _nodes(evidence: Evidence) -> list[Block]:
         f"node's roof. {caution(evidence, seen)}"
     )
     title = f"The {TOP} nodes of each case that lose most time"
-    shown = Table("node_roofline", title, NODE_COLUMNS, (), note, groups=5)
-    return _tables(shown, "Every node against its roof", rows, _node)
+    shown = table_of("node_roofline", title, NODES, _first(rows), note, groups=5)
+    return [shown, csv_of("all_node_roofline", "Every node against its roof", NODES, rows)]
 
 
 def _lost(evidence: Evidence, profile: Profile) -> pd.DataFrame:
@@ -120,17 +109,6 @@ def _lost(evidence: Evidence, profile: Profile) -> pd.DataFrame:
     options = options_of(evidence.records).get(key_of(profile.case), {})
     nodes = roofline.nodes(cost, evidence.roofs.of_variant(options))
     return node_roofline.of_owners(attribution.by_owner(join.attributed(profile.frame), "op", SURE), nodes, runs)
-
-
-def _node(row: dict[str, Any]) -> list[Cell]:
-    return [
-        *case_cells(row),
-        *(in_us(row[f"{what}_ns"]) for what in ("lost", "duration", "roof")),
-        number(row["distance"], ratio(row["distance"])),
-        words(row["limit"]),
-        words(row["op"]),
-        Cell(short_kernel(row["owner"]), row["owner"]),
-    ]
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------
@@ -151,34 +129,10 @@ def _kernels(evidence: Evidence) -> list[Block]:
         "compute is not in the roof."
     )
     title = f"The {TOP} longest kernels of each case against their roofs"
-    shown = Table("kernel_roofline", title, KERNEL_COLUMNS, (), note, groups=5)
-    return _tables(shown, "Every counted kernel against its roof", rows, _kernel)
+    shown = table_of("kernel_roofline", title, KERNELS, _first(rows), note, groups=5)
+    return [shown, csv_of("all_kernel_roofline", "Every counted kernel against its roof", KERNELS, rows)]
 
 
-def _kernel(row: dict[str, Any]) -> list[Cell]:
-    return [
-        *case_cells(row),
-        number(row["launch"], str(row["launch"])),
-        number(row["ops"] / GIGA, three_digits(row["ops"] / GIGA)),
-        number(row["bytes"] / MEGA, three_digits(row["bytes"] / MEGA)),
-        optional(row["intensity"], three_digits, "it moves no byte of device memory"),
-        *(in_us(row[f"{what}_ns"]) for what in ("roof", "duration")),
-        optional(row["distance"], ratio, "its time at the roof is 0"),
-        words(row["limit"]),
-        Cell(short_kernel(row["name"]), row["name"]),
-    ]
-
-
-# --- both ------------------------------------------------------------------------------------------------------
-
-
-def _tables(
-    shown: Table, every: str, rows: list[dict[str, Any]], cells: Callable[[dict[str, Any]], list[Cell]]
-) -> list[Block]:
-    """The first TOP rows of each case on the page, and all of them as a CSV whose title is `every`."""
-    first = [row for _, group in groupby(rows, key_of) for row in islice(group, TOP)]
-    name = f"all_{shown.name}"
-    return [
-        dataclasses.replace(shown, rows=tuple(tuple(cells(row)) for row in first)),
-        Table(name, every, shown.columns, tuple(tuple(cells(row)) for row in rows), csv_only=True),
-    ]
+def _first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first TOP rows of each case."""
+    return [row for _, group in groupby(rows, key_of) for row in islice(group, TOP)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
-from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, in_mib, in_ms, optional, path_of
+from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, in_mib, optional, path_of
 from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
+from inferprof.report.fields import CASE, Field, ms, plain, table_of, text
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import percent, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.records import rows_of
@@ -24,16 +24,15 @@ COLUMNS = (
     Column("file", "file", "path", hidden=True),
 )
 
-
-REBUILD_COLUMNS = (
-    *(column for column in CASE_COLUMNS if column.key != "variant"),
-    Column("builds", "builds", "number"),
-    Column("fastest", "fastest"),
-    Column("fastest_ms", "ms", "number"),
-    Column("slowest", "slowest"),
-    Column("slowest_ms", "ms", "number"),
-    Column("spread_percent", "spread", "number"),
-    Column("noise_percent", "±", "number"),
+REBUILDS = (
+    *(field for field in CASE if field.column.key != "variant"),
+    plain("builds"),
+    text("fastest"),
+    ms("fastest", "ms"),
+    text("slowest"),
+    ms("slowest", "ms"),
+    Field(Column("spread_percent", "spread", "number"), lambda row: _percent(row["spread"])),
+    Field(Column("noise_percent", "±", "number"), lambda row: _percent(row["noise"])),
 )
 
 
@@ -63,21 +62,11 @@ def _rebuilds(evidence: Evidence) -> list[Table]:
         "A difference between two cases that is smaller than the spread may be one between two builds."
     )
     title = "The same engine built several times: device medians over the builds"
-    body = tuple(tuple(_rebuild(row)) for row in rows)
-    return [Table("rebuilds", title, REBUILD_COLUMNS, body, note, groups=2)] if rows else []
+    return [table_of("rebuilds", title, REBUILDS, rows, note)] if rows else []
 
 
-def _rebuild(row: dict[str, Any]) -> list[Cell]:
-    return [
-        *(words(row[key]) for key in ("model", "shape", "precision", "backend")),
-        number(row["builds"], str(row["builds"])),
-        words(row["fastest"]),
-        in_ms(row["fastest_ns"]),
-        words(row["slowest"]),
-        in_ms(row["slowest_ns"]),
-        number(100 * row["spread"], percent(100 * row["spread"])),
-        optional(None if row["noise"] is None else 100 * row["noise"], percent, FEW),
-    ]
+def _percent(share: float | None) -> Cell:
+    return optional(None if share is None else 100 * share, percent, FEW)
 
 
 def _failure(engine: Engine) -> str | None:

@@ -12,37 +12,38 @@ from typing import TYPE_CHECKING, Any
 from inferprof import registry
 from inferprof.documents import Partition
 from inferprof.documents.graph import Part
-from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
+from inferprof.report.common import few, name_of
 from inferprof.report.evidence import Evidence
+from inferprof.report.fields import CASE, Field, Unit, csv_of, in_unit, percent, plain, table_of, text, us
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.numbers import count, microseconds, three_digits
+from inferprof.report.numbers import count, microseconds
 from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.report.section import Section
 from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, alike, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import key_of, rows_of
-from inferprof.units import KIB, NS_PER_US
+from inferprof.units import KIB
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TOP = 3
-FALLBACK_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("why", "why"),
-    Column("nodes", "nodes"),
-    Column("providers", "left to", hidden=True),
-    Column("op_types", "operators", hidden=True),
-    Column("executions", "nodes a run", "number", hidden=True),
-    Column("nodes_us", "nodes, µs", "number", hidden=True),
-    Column("copies", "copies", "number"),
-    Column("copies_kib", "KiB", "number", hidden=True),
-    Column("copies_us", "copies, µs", "number", hidden=True),
-    Column("casts", "casts", "number", hidden=True),
-    Column("casts_us", "casts, µs", "number", hidden=True),
-    Column("gain_low_us", "gain, µs", "number"),
-    Column("gain_high_us", "to", "number"),
+FALLBACKS = (
+    *CASE,
+    text("why"),
+    Field(Column("nodes", "nodes"), lambda row: _nodes(row["nodes"].split(", "), row["op_types"])),
+    Field(Column("providers", "left to", hidden=True), lambda row: words(_each_once(row["providers"]))),
+    Field(Column("op_types", "operators", hidden=True), lambda row: words(_each_once(row["op_types"]))),
+    plain("executions", "nodes a run", count, hidden=True),
+    us("nodes", "nodes, µs", hidden=True),
+    plain("copies", None, count),
+    in_unit("copies_kib", "KiB", Unit(KIB), "copies_bytes", "the profile does not tell sizes", hidden=True),
+    us("copies", "copies, µs", hidden=True),
+    plain("casts", None, count, hidden=True),
+    us("casts", "casts, µs", hidden=True),
+    us("gain_low", "gain, µs", of="gain_low"),
+    us("gain_high", "to", of="gain_high"),
 )
 PARTITION_COLUMNS = (
     Column("model", "model"),
@@ -56,17 +57,17 @@ PARTITION_COLUMNS = (
     Column("by", "asked", hidden=True),
     Column("file", "file", "path", hidden=True),
 )
-LOOP_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("operator", "loop of"),
-    Column("region", "region", hidden=True),
-    Column("block", "block", hidden=True),
-    Column("steps", "steps", "number"),
-    Column("launches", "launches", "number"),
-    Column("mean_us", "µs each", "number"),
-    Column("kernels_us", "µs", "number"),
-    Column("share_percent", "%", "number"),
-    Column("region_host_us", "µs of the host", "number", hidden=True),
+LOOPS = (
+    *CASE,
+    text("operator", "loop of"),
+    text("region", hidden=True),
+    text("block", hidden=True),
+    plain("steps", None, count),
+    plain("launches", None, count),
+    us("mean", "µs each", of="mean"),
+    us("kernels", "µs", of="duration"),
+    percent("share", "%"),
+    us("region_host", "µs of the host", of="region_duration", hidden=True),
 )
 FALLBACK_NOTE = (
     "Per run, by the host's clock. A move of the nodes to the main provider gains their copies and casts, if they "
@@ -141,15 +142,15 @@ def _loop_in_words(row: dict[str, Any], operator: str) -> str:
 
 
 def _fallbacks(evidence: Evidence, seen: list[Profile], fallbacks: Tables) -> list[Block]:
-    shown = tuple(_fallback(profile, row) for profile, table in fallbacks for row in _summed(table))
-    every = tuple(_fallback(profile, row) for profile, table in fallbacks for row in rows_of(table))
+    shown = [{**profile.case, **row} for profile, table in fallbacks for row in _summed(table)]
+    every = [{**profile.case, **row} for profile, table in fallbacks for row in rows_of(table)]
     if not every:
         return []
     title = f"Left by the provider that was asked for, the {TOP} most expensive of each case, alike ones together"
     note = f"{FALLBACK_NOTE} {caution(evidence, seen)}"
     return [
-        Table("fallbacks", title, FALLBACK_COLUMNS, shown, note, groups=5),
-        Table("all_fallbacks", "Every fallback to another provider", FALLBACK_COLUMNS, every, csv_only=True),
+        table_of("fallbacks", title, FALLBACKS, shown, note, groups=5),
+        csv_of("all_fallbacks", "Every fallback to another provider", FALLBACKS, every),
     ]
 
 
@@ -159,35 +160,14 @@ def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [*rows_of(alike(table[~purpose]).head(TOP)), *rows_of(alike(table[purpose], ["why"]))]
 
 
-def _fallback(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
-    names = row["nodes"].split(", ")
-    several = f"{len(names)} nodes" if ", " in row["op_types"] else f"{len(names)} {row['op_types']}"
+def _nodes(names: list[str], op_types: str) -> Cell:
+    several = f"{len(names)} nodes" if ", " in op_types else f"{len(names)} {op_types}"
     label = names[0] if len(names) == 1 else several
-    return (
-        *case_cells(profile.case),
-        words(row["why"]),
-        Cell(label if len(label) <= 20 else f"…{label[-19:]}", row["nodes"]),
-        *(words(", ".join(dict.fromkeys(row[key].split(", ")))) for key in ("providers", "op_types")),
-        number(row["executions"], count(row["executions"])),
-        _time(row["nodes_ns"]),
-        number(row["copies"], count(row["copies"])),
-        _size(row["copies_bytes"]),
-        _time(row["copies_ns"]),
-        number(row["casts"], count(row["casts"])),
-        _time(row["casts_ns"]),
-        _time(row["gain_low"]),
-        _time(row["gain_high"]),
-    )
+    return Cell(label if len(label) <= 20 else f"…{label[-19:]}", ", ".join(names))
 
 
-def _time(ns: float) -> Cell:
-    return number(ns / NS_PER_US, microseconds(ns))
-
-
-def _size(size: float) -> Cell:
-    if math.isnan(size):
-        return missing("the profile does not tell sizes")
-    return number(size / KIB, three_digits(size / KIB))
+def _each_once(names: str) -> str:
+    return ", ".join(dict.fromkeys(names.split(", ")))
 
 
 # --- of the graph alone ----------------------------------------------------------------------------------------
@@ -237,14 +217,16 @@ def _taken(part: Part) -> Cell:
 
 
 def _loops(evidence: Evidence, looping: Tables) -> list[Block]:
-    rows = tuple(
-        _loop(profile, row, _operator(evidence, profile)) for profile, table in looping for row in rows_of(table)
-    )
+    rows = [
+        {**profile.case, "operator": _operator(evidence, profile), **row}
+        for profile, table in looping
+        for row in rows_of(table)
+    ]
     seen = [profile for profile, table in looping if len(table)]
     if not rows:
         return []
     title = "Loops of small kernels inside of engines"
-    return [Table("kernel_loops", title, LOOP_COLUMNS, rows, f"{LOOP_NOTE} {caution(evidence, seen)}", groups=5)]
+    return [table_of("kernel_loops", title, LOOPS, rows, f"{LOOP_NOTE} {caution(evidence, seen)}", groups=5)]
 
 
 def _operator(evidence: Evidence, profile: Profile) -> str:
@@ -252,21 +234,6 @@ def _operator(evidence: Evidence, profile: Profile) -> str:
     document = evidence.partitions.get((profile.case["model"], profile.case["precision"]))
     candidates = document.content.in_loops if document and document.content else []
     return candidates[0] if len(candidates) == 1 else f"one of {few(candidates)}" if candidates else "a region"
-
-
-def _loop(profile: Profile, row: dict[str, Any], operator: str) -> tuple[Cell, ...]:
-    return (
-        *case_cells(profile.case),
-        words(operator),
-        words(row["region"]),
-        words(row["block"]),
-        number(row["steps"], count(row["steps"])),
-        number(row["launches"], count(row["launches"])),
-        _time(row["mean"]),
-        _time(row["duration"]),
-        in_percent(row["share"]),
-        _time(row["region_duration"]),
-    )
 
 
 SECTION = Section(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, case_cells, in_percent, in_us
 from inferprof.report.evidence import Evidence
+from inferprof.report.fields import CASE, Field, csv_of, percent, text
 from inferprof.report.model import Block, Cell, Column, Table, missing, words
 from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.report.section import Section
@@ -32,13 +33,13 @@ COLUMNS = (
     Column("conversions_percent", "% of kernel time", "number"),
     Column("other_work", "all other work ran in", hidden=True),
 )
-WRONG_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("share_percent", "% of matrix products", "number"),
-    Column("format", "format"),
-    Column("source", "told by"),
-    Column("layer", "layer"),
-    Column("kernel", "kernel"),
+WRONG = (
+    *CASE,
+    percent("share", "% of matrix products"),
+    text("format", of="dtype"),
+    Field(Column("source", "told by"), lambda row: words(_or(row["source"], "nothing"))),
+    Field(Column("layer", "layer"), lambda row: words(_or(row.get("layer"), ""))),
+    text("kernel"),
 )
 NOTE = (
     "Shares of the time in matrix products, convolutions and attention. A kernel's format is told by ncu's counters "
@@ -58,11 +59,11 @@ def build(evidence: Evidence) -> Sequence[Block]:
         (profile, kernel_formats.of_case(profile.frame, counters.get(key_of(profile.case)))) for profile in seen
     ]
     rows = tuple(_row(profile, kernels) for profile, kernels in tables)
-    wrong = tuple(row for profile, kernels in tables for row in _wrong(profile, kernels))
+    wrong = [row for profile, kernels in tables for row in _wrong(profile, kernels)]
     blocks = [Table("formats", "", COLUMNS, rows, f"{NOTE} {caution(evidence, seen)}", groups=2)]
     if wrong:
         title = "Matrix products that ran in another format than asked"
-        blocks.append(Table("other_formats", title, WRONG_COLUMNS, wrong, csv_only=True))
+        blocks.append(csv_of("other_formats", title, WRONG, wrong))
     return blocks
 
 
@@ -94,23 +95,16 @@ def _ran_in(shares: list[dict[str, Any]], *, matrix: bool) -> str:
     return ", ".join(f"{row['dtype']} {100 * row['share']:.0f}%" for row in shares if row["matrix"] == matrix)
 
 
-def _wrong(profile: Profile, kernels: pd.DataFrame) -> list[tuple[Cell, ...]]:
+def _wrong(profile: Profile, kernels: pd.DataFrame) -> list[dict[str, Any]]:
     precision = str(profile.case["precision"])
     if not precision_truth.asked(precision):
         return []
-    return [_other(profile, row) for row in rows_of(precision_truth.otherwise(kernels, precision))]
+    return [{**profile.case, **row} for row in rows_of(precision_truth.otherwise(kernels, precision))]
 
 
-def _other(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
-    layer, source = row.get("layer"), row["source"]
-    return (
-        *case_cells(profile.case),
-        in_percent(row["share"]),
-        words(row["dtype"]),
-        words(source if isinstance(source, str) else "nothing"),
-        words(layer if isinstance(layer, str) else ""),
-        words(row["kernel"]),
-    )
+def _or(name: Any, nothing: str) -> str:
+    """NaN is how a frame says "missing"."""
+    return name if isinstance(name, str) else nothing
 
 
 SECTION = Section(

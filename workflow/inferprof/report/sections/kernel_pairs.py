@@ -6,17 +6,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import QUANTIZE, REFERENCE
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, number, words
-from inferprof.report.numbers import count, ratio, significant
+from inferprof.report.fields import csv_of, ms, plain, table_of, text
+from inferprof.report.model import Block
+from inferprof.report.numbers import count, ratio
 from inferprof.report.profiled import Profile, caution, chosen
 from inferprof.report.section import Section
 from inferprof.tables.records import Key, key_of, options_of, paired_without, rows_of
 from inferprof.tables.trace.kernel_compare import by_class, side_by_side
-from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,35 +26,23 @@ Pair = tuple[Profile, Profile]
 
 ON_THE_PAGE = 8
 REFERENCE_BACKEND = "ort_cuda"
-PAIR_COLUMNS = (
-    Column("model", "model"),
-    Column("shape", "shape"),
-    Column("variant", "variant"),
-    Column("from", "from"),
-    Column("to", "to"),
+PAIR = tuple(text(key) for key in ("model", "shape", "variant", "from", "to"))
+AMOUNTS = (
+    plain("launches_from", "launches from", count, of="launches_a"),
+    plain("launches_to", "launches to", count, of="launches_b"),
+    ms("from", "ms from", of="duration_a"),
+    ms("to", "ms to", of="duration_b"),
+    ms("change", "change ms", of="change"),
 )
-AMOUNT_COLUMNS = (
-    Column("launches_from", "launches from", "number"),
-    Column("launches_to", "launches to", "number"),
-    Column("from_ms", "ms from", "number"),
-    Column("to_ms", "ms to", "number"),
-    Column("change_ms", "change ms", "number"),
+PAIRS = (
+    *PAIR,
+    plain("kernel_time", "kernel time", ratio),
+    text("largest", "largest change by class"),
+    plain("new"),
+    plain("gone"),
 )
-SUMMARY_COLUMNS = (
-    *PAIR_COLUMNS,
-    Column("kernel_time", "kernel time", "number"),
-    Column("largest", "largest change by class"),
-    Column("new", "new", "number"),
-    Column("gone", "gone", "number"),
-)
-CLASS_COLUMNS = (*PAIR_COLUMNS, Column("class", "class"), *AMOUNT_COLUMNS)
-NAME_COLUMNS = (
-    *PAIR_COLUMNS,
-    Column("kernel", "kernel"),
-    Column("class", "class"),
-    Column("status", "status"),
-    *AMOUNT_COLUMNS,
-)
+BY_CLASS = (*PAIR, text("class", of="kernel_class"), *AMOUNTS)
+BY_NAME = (*PAIR, text("kernel", of="name"), text("class", of="kernel_class"), text("status"), *AMOUNTS)
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
@@ -68,13 +57,13 @@ def build(evidence: Evidence) -> Sequence[Block]:
         "Kernel time: that of an iteration, to / from. Changes are % of the whole kernel time of from. New and gone: "
         f"kernels by name. {caution(evidence, seen)}"
     )
-    rows = tuple(_summary(*entry) for entry in compared)
-    classes = tuple(row for pair, table, _ in compared for row in _class_rows(pair, table))
-    names = tuple(row for pair, _, table in compared for row in _name_rows(pair, table))
+    rows = [_summary(*entry) for entry in compared]
+    classes = [{**_named(pair), **row} for pair, table, _ in compared for row in rows_of(table)]
+    names = [{**_named(pair), **row} for pair, _, table in compared for row in rows_of(table)]
     blocks: tuple[Block, ...] = (
-        Table("kernel_pairs", "", SUMMARY_COLUMNS, rows, note, limit=ON_THE_PAGE),
-        Table("kernel_pairs_by_class", "By class", CLASS_COLUMNS, classes, csv_only=True),
-        Table("kernel_pairs_by_name", "By kernel, new and gone ones too", NAME_COLUMNS, names, csv_only=True),
+        replace(table_of("kernel_pairs", "", PAIRS, rows, note, groups=0), limit=ON_THE_PAGE),
+        csv_of("kernel_pairs_by_class", "By class", BY_CLASS, classes),
+        csv_of("kernel_pairs_by_name", "By kernel, new and gone ones too", BY_NAME, names),
     )
     return blocks
 
@@ -118,44 +107,22 @@ def _ratio(table: pd.DataFrame) -> float:
     return float(table["duration_b"].sum() / table["duration_a"].sum())
 
 
-def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
-    case = pair[0].case
+def _named(pair: Pair) -> dict[str, Any]:
     parts = ("precision", "backend", "variant")[: 3 if "variant" in _differ_in(*pair) else 2]
-    sides = (words("/".join(profile.case[part] for part in parts)) for profile in pair)
-    return (*(words(case[key]) for key in ("model", "shape", "variant")), *sides)
+    before, after = ("/".join(profile.case[part] for part in parts) for profile in pair)
+    return {**pair[0].case, "from": before, "to": after}
 
 
-def _summary(pair: Pair, classes: pd.DataFrame, names: pd.DataFrame) -> tuple[Cell, ...]:
+def _summary(pair: Pair, classes: pd.DataFrame, names: pd.DataFrame) -> dict[str, Any]:
     largest = classes.iloc[0]
     percent = 100 * float(largest["change"]) / float(classes["duration_a"].sum())
-    times = _ratio(classes)
     status = names["status"].value_counts()
-    counts = (int(status.get(word, 0)) for word in ("new", "gone"))
-    return (
-        *_pair_cells(pair),
-        number(times, ratio(times)),
-        words(f"{largest['kernel_class']} {percent:+.0f}%"),
-        *(number(each, str(each)) for each in counts),
-    )
-
-
-def _class_rows(pair: Pair, table: pd.DataFrame) -> list[tuple[Cell, ...]]:
-    cells = _pair_cells(pair)
-    return [(*cells, words(row["kernel_class"]), *_amounts(row)) for row in rows_of(table)]
-
-
-def _name_rows(pair: Pair, table: pd.DataFrame) -> list[tuple[Cell, ...]]:
-    cells = _pair_cells(pair)
-    return [
-        (*cells, *(words(row[key]) for key in ("name", "kernel_class", "status")), *_amounts(row))
-        for row in rows_of(table)
-    ]
-
-
-def _amounts(row: dict[str, Any]) -> tuple[Cell, ...]:
-    launches = (number(row[key], count(row[key])) for key in ("launches_a", "launches_b"))
-    times = (row[key] / NS_PER_MS for key in ("duration_a", "duration_b", "change"))
-    return (*launches, *(number(ms, significant(ms)) for ms in times))
+    return {
+        **_named(pair),
+        "kernel_time": _ratio(classes),
+        "largest": f"{largest['kernel_class']} {percent:+.0f}%",
+        **{word: int(status.get(word, 0)) for word in ("new", "gone")},
+    }
 
 
 SECTION = Section(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from inferprof.report.common import CASE_COLUMNS, case_cells, few, path_of, short_kernel
+from inferprof.report.common import CASE_COLUMNS, case_cells, few, path_of
 from inferprof.report.evidence import Evidence
+from inferprof.report.fields import CASE, csv_of, kernel, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import count
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
@@ -26,13 +27,13 @@ CLASS_COLUMNS = (
     Column("unclassified_percent", "unclassified %", "number"),
     *(Column(f"{name}_percent", name, "number", hidden=True) for name in CLASSES),
 )
-KERNEL_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("tool", "tool", hidden=True),
-    Column("share_percent", "%", "number"),
-    Column("launches", "launches", "number"),
-    Column("class", "class", hidden=True),
-    Column("kernel", "kernel"),
+KERNELS = (
+    *CASE,
+    text("tool", hidden=True),
+    plain("share_percent", "%", "{:.1f}".format),
+    plain("launches", None, count),
+    text("class", of="kernel_class", hidden=True),
+    kernel("name"),
 )
 
 
@@ -47,15 +48,15 @@ def build(evidence: Evidence) -> Sequence[Block]:
     )
     classes = tuple(_classes(evidence, profile) for profile in seen)
     rows = [row for profile in seen for row in _kernels(profile)]
-    longest = tuple(row for rank, row in rows if rank < TOP_KERNELS)
+    longest = [row for row in rows if row["rank"] < TOP_KERNELS]
     title = f"The {TOP_KERNELS} kernels with the largest share of each case's kernel time, and launches per iteration"
     traced = {key_of(profile.case) for profile in seen}
     others = [path_of(profile.case) for profile in profiles(evidence) if key_of(profile.case) not in traced]
     lacking = [Text(f"No single kernel in the profile of {few(others)}.", "item")] if others else []
     blocks: tuple[Block, ...] = (
         Table("kernel_classes", "Kernel time by class, %", CLASS_COLUMNS, classes, note, groups=2),
-        Table("kernels", title, KERNEL_COLUMNS, longest, caution(evidence, seen), groups=5),
-        Table("all_kernels", "Every kernel", KERNEL_COLUMNS, tuple(row for _, row in rows), csv_only=True),
+        table_of("kernels", title, KERNELS, longest, caution(evidence, seen), groups=5),
+        csv_of("all_kernels", "Every kernel", KERNELS, rows),
         *lacking,
     )
     return blocks
@@ -74,23 +75,16 @@ def _classes(evidence: Evidence, profile: Profile) -> tuple[Cell, ...]:
     )
 
 
-def _kernels(profile: Profile) -> list[tuple[int, tuple[Cell, ...]]]:
-    """(rank, row) of each kernel of a case, the longest first."""
+def _kernels(profile: Profile) -> list[dict[str, Any]]:
+    """The kernels of a case, the longest first."""
     by_name = profile.kernels
     total = float(by_name["duration"].sum())
     longest = rows_of(by_name.sort_values("duration", ascending=False, kind="stable"))
-    return [(rank, _kernel(profile, row, 100 * float(row["duration"]) / total)) for rank, row in enumerate(longest)]
-
-
-def _kernel(profile: Profile, row: dict[str, Any], percent: float) -> tuple[Cell, ...]:
-    return (
-        *case_cells(profile.case),
-        words(profile.tool),
-        _percent(percent),
-        number(row["launches"], count(row["launches"])),
-        words(row["kernel_class"]),
-        Cell(short_kernel(row["name"]), row["name"]),
-    )
+    named = {**profile.case, "tool": profile.tool}
+    return [
+        {**named, **row, "rank": rank, "share_percent": 100 * float(row["duration"]) / total}
+        for rank, row in enumerate(longest)
+    ]
 
 
 def _percent(value: float) -> Cell:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, in_us, optional, path_of
+from inferprof.report.common import few, path_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, missing, number, words
+from inferprof.report.fields import CASE, Field, csv_of, percent, plain, table_of, text, us
+from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, words
 from inferprof.report.numbers import count, microseconds
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
@@ -30,35 +31,38 @@ REFORMAT = "Reformatting CopyNode for "
 SURE = 0.8
 NOT_TIMED = "trt_layers did not watch this case"
 NOT_TRACED = "trt_nodes did not watch this case"
-COLUMNS = (
-    *CASE_COLUMNS,
-    Column("share_percent", "%", "number"),
-    Column("layer_us", "layer µs", "number"),
-    Column("kernels_us", "kernels µs", "number"),
-    Column("launches", "launches", "number", hidden=True),
-    Column("layer", "layer"),
-    Column("type", "type", hidden=True),
-    Column("inputs", "reads", hidden=True),
-    Column("outputs", "writes", hidden=True),
-    Column("nodes", "ONNX nodes", hidden=True),
-    Column("conversion", "converts"),
+LAYERS = (
+    *CASE,
+    percent("share", "%"),
+    us("layer", "layer µs", NOT_TIMED, of="duration_ns"),
+    us("kernels", "kernels µs", NOT_TRACED, of="kernel_ns"),
+    plain("launches", None, count, NOT_TRACED, hidden=True),
+    Field(Column("layer", "layer"), lambda row: Cell(short(row["layer"]), row["layer"])),
+    Field(Column("type", "type", hidden=True), lambda row: words(row["layer_type"] or "")),
+    text("inputs", "reads", hidden=True),
+    text("outputs", "writes", hidden=True),
+    Field(Column("nodes", "ONNX nodes", hidden=True), lambda row: words(", ".join(row["nodes"]))),
+    Field(
+        Column("conversion", "converts"),
+        lambda row: words(row["conversion"] or "", "warn" if row["conversion"] else None),
+    ),
 )
-SHARE_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("kernels_us", "kernels µs", "number"),
-    Column("layers_percent", "in layers %", "number"),
-    Column("nodes_percent", "in single nodes %", "number"),
-    Column("unattributed_percent", "nobody's %", "number"),
-    Column("conversions_percent", "in layers that only convert %", "number"),
+SHARES = (
+    *CASE,
+    us("kernels", "kernels µs"),
+    percent("layers", "in layers %"),
+    percent("nodes", "in single nodes %"),
+    percent("unattributed", "nobody's %"),
+    percent("conversions", "in layers that only convert %"),
 )
-KERNEL_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("layer", "layer"),
-    Column("node", "node"),
-    Column("confidence", "confidence", "number"),
-    Column("us", "µs", "number"),
-    Column("launches", "launches", "number"),
-    Column("kernel", "kernel"),
+KERNELS = (
+    *CASE,
+    text("layer"),
+    Field(Column("node", "node"), lambda row: words(row["node"] if isinstance(row["node"], str) else "")),
+    plain("confidence", None, "{:g}".format, "it is nobody's"),
+    us("", "µs", of="duration_ns"),
+    plain("launches", None, count),
+    text("kernel"),
 )
 NOTE = (
     "Per inference. %: of the kernels' time, where trt_nodes traced it, else of the layers'. A layer's time, from a "
@@ -77,19 +81,24 @@ def build(evidence: Evidence) -> Sequence[Block]:
     if not seen:
         return ()
     tables = [(profile, layer_times.of_case(profile.frame), layer_times.kernels(profile.frame)) for profile in seen]
-    longest = tuple(_layer(profile, row) for profile, layers, _ in tables for row in rows_of(layers.head(TOP_LAYERS)))
-    every = tuple(_layer(profile, row) for profile, layers, _ in tables for row in rows_of(layers))
-    kernels = tuple(_kernel(profile, row) for profile, _, launched in tables for row in rows_of(launched))
+    longest = _rows((profile, layers.head(TOP_LAYERS)) for profile, layers, _ in tables)
+    every = _rows((profile, layers) for profile, layers, _ in tables)
+    kernels = _rows((profile, launched) for profile, _, launched in tables)
     title = f"The {TOP_LAYERS} layers with the largest share of each case"
     blocks: list[Block] = [
         *_shares(tables),
-        Table("layers", title, COLUMNS, longest, NOTE, groups=5),
+        table_of("layers", title, LAYERS, longest, NOTE, groups=5),
         Outline("Layers, their nodes and kernels", tuple(_opened(*entry) for entry in tables)),
-        Table("all_layers", "Every layer", COLUMNS, every, csv_only=True),
+        csv_of("all_layers", "Every layer", LAYERS, every),
     ]
     if kernels:
-        blocks.append(Table("layer_kernels", "Kernels by layer and node", KERNEL_COLUMNS, kernels, csv_only=True))
+        blocks.append(csv_of("layer_kernels", "Kernels by layer and node", KERNELS, kernels))
     return blocks
+
+
+def _rows(tables: Iterable[tuple[Profile, pd.DataFrame]]) -> list[dict[str, Any]]:
+    """The rows of each case, with its names."""
+    return [{**profile.case, **row} for profile, table in tables for row in rows_of(table)]
 
 
 def cases(evidence: Evidence) -> list[Profile]:
@@ -107,53 +116,22 @@ def cases(evidence: Evidence) -> list[Profile]:
 
 def _shares(tables: list[tuple[Profile, pd.DataFrame, pd.DataFrame]]) -> list[Table]:
     """How much of the kernels' time belongs to layers and to single nodes, of the cases that were traced."""
-    rows = tuple(_share(profile, layers) for profile, layers, kernels in tables if len(kernels))
-    title = "Kernel time by whose it is"
-    return [Table("layer_shares", title, SHARE_COLUMNS, rows, SHARES_NOTE, groups=2)] if rows else []
+    rows = [_share(profile, layers) for profile, layers, kernels in tables if len(kernels)]
+    return [table_of("layer_shares", "Kernel time by whose it is", SHARES, rows, SHARES_NOTE)] if rows else []
 
 
-def _share(profile: Profile, layers: pd.DataFrame) -> tuple[Cell, ...]:
+def _share(profile: Profile, layers: pd.DataFrame) -> dict[str, Any]:
     joined = trt_kernels.attributed(profile.frame)
     by_layer = attribution.shares(joined).to_dict("index")["layer"]
     by_node = attribution.shares(joined, SURE).to_dict("index")["op"]
-    converting = layers.loc[layers["conversion"].notna(), "share"].sum()
-    return (
-        *case_cells(profile.case),
-        in_us(by_layer["total_ns"] / layer_times.inferences(profile.frame)),
-        in_percent(by_layer["attributed_share"]),
-        in_percent(by_node["attributed_share"]),
-        in_percent(by_layer["unattributed_share"]),
-        in_percent(float(converting)),
-    )
-
-
-def _layer(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
-    return (
-        *case_cells(profile.case),
-        in_percent(row["share"]),
-        in_us(row["duration_ns"], NOT_TIMED),
-        in_us(row["kernel_ns"], NOT_TRACED),
-        missing(NOT_TRACED) if row["launches"] is None else number(row["launches"], count(row["launches"])),
-        Cell(short(row["layer"]), row["layer"]),
-        words(row["layer_type"] or ""),
-        words(row["inputs"]),
-        words(row["outputs"]),
-        words(", ".join(row["nodes"])),
-        words(row["conversion"] or "", "warn" if row["conversion"] else None),
-    )
-
-
-def _kernel(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
-    node, confidence = row["node"], row["confidence"]
-    return (
-        *case_cells(profile.case),
-        words(row["layer"]),
-        words(node if isinstance(node, str) else ""),
-        optional(confidence, "{:g}".format, "it is nobody's"),
-        in_us(row["duration_ns"]),
-        number(row["launches"], count(row["launches"])),
-        words(row["kernel"]),
-    )
+    return {
+        **profile.case,
+        "kernels_ns": by_layer["total_ns"] / layer_times.inferences(profile.frame),
+        "layers": by_layer["attributed_share"],
+        "nodes": by_node["attributed_share"],
+        "unattributed": by_layer["unattributed_share"],
+        "conversions": float(layers.loc[layers["conversion"].notna(), "share"].sum()),
+    }
 
 
 # --- what opens ------------------------------------------------------------------------------------------------

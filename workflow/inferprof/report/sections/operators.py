@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, NODE_NAME_LENGTH, case_cells, in_percent, in_us
+from inferprof.report.common import NODE_NAME_LENGTH
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, number, words
-from inferprof.report.numbers import count, milliseconds
+from inferprof.report.fields import CASE, Field, csv_of, ms, percent, plain, table_of, text, us
+from inferprof.report.model import Block, Cell, Column, Table
+from inferprof.report.numbers import count
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
 from inferprof.report.section import Section
 from inferprof.tables.nodes.fallback import subgraphs
 from inferprof.tables.nodes.providers import by_provider, on_cpu, per_run
 from inferprof.tables.records import rows_of
-from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,29 +24,30 @@ if TYPE_CHECKING:
 TOP_TYPES = 2
 TOP_NODES = 3
 ONE_RUN = "the profile has no first run apart from others"
-PARTS = ("subgraphs", "largest")
-"""Names are cut to this on the page, at the front: a node's name ends with what tells it from others."""
-PROVIDER_COLUMNS = (
-    *CASE_COLUMNS,
-    dataclasses.replace(SLOW_DOWN_COLUMN, hidden=True),
-    Column("provider", "provider"),
-    Column("share_percent", "%", "number"),
-    Column("duration_ms", "ms", "number", hidden=True),
-    Column("nodes", "nodes", "number"),
-    Column("subgraphs", "subgraphs", "number"),
-    Column("largest_subgraph", "largest subgraph", "number", hidden=True),
-    Column("copies", "copies", "number"),
-    Column("largest", "largest"),
+PROVIDERS = (
+    *CASE,
+    Field(dataclasses.replace(SLOW_DOWN_COLUMN, hidden=True), lambda row: row["slow_down"]),
+    Field(
+        Column("provider", "provider"),
+        lambda row: Cell(str(row["provider"]).removesuffix("ExecutionProvider"), row["provider"]),
+    ),
+    percent("share", "%"),
+    ms("duration", "ms", of="duration", hidden=True),
+    plain("nodes", None, count),
+    plain("subgraphs", None, count),
+    plain("largest_subgraph", "largest subgraph", count, of="largest", hidden=True),
+    plain("copies", None, count),
+    text("largest", of="types"),
 )
-NODE_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("provider", "provider", hidden=True),
-    Column("share_percent", "%", "number"),
-    Column("executions", "a run", "number", hidden=True),
-    Column("duration_us", "µs", "number", hidden=True),
-    Column("first_run_us", "first run, µs", "number", hidden=True),
-    Column("operator", "operator"),
-    Column("node", "node"),
+NODES = (
+    *CASE,
+    text("provider", hidden=True),
+    percent("share", "%"),
+    plain("executions", "a run", count, hidden=True),
+    us("duration", "µs", ONE_RUN, of="duration", hidden=True),
+    us("first_run", "first run, µs", ONE_RUN, of="first_run", hidden=True),
+    text("operator", of="op_type"),
+    Field(Column("node", "node"), lambda row: _end_of(str(row["name"]))),
 )
 NOTE = (
     "Of the nodes' time on the host, without the first run: on a GPU a node ends with its launch, so its share says "
@@ -65,31 +66,27 @@ def build(evidence: Evidence) -> Sequence[Block]:
     if not seen:
         return ()
     nodes = [(profile, per_run(profile.frame)) for profile in seen]
-    shares = tuple(row for profile, table in nodes for row in _providers(evidence, profile, table))
-    everything = tuple(_node(profile, row) for profile, table in nodes for row in rows_of(table))
+    shares = [row for profile, table in nodes for row in _providers(evidence, profile, table)]
+    every = [{**profile.case, **row} for profile, table in nodes for row in rows_of(table)]
     title = "Operators of a run by execution provider"
     blocks: tuple[Block, ...] = (
-        Table("providers", title, PROVIDER_COLUMNS, shares, f"{NOTE} {caution(evidence, seen)}", groups=5),
+        table_of("providers", title, PROVIDERS, shares, f"{NOTE} {caution(evidence, seen)}", groups=5),
         *_left_to_the_cpu(nodes),
-        Table("all_operators", "Every node", NODE_COLUMNS, everything, csv_only=True),
+        csv_of("all_operators", "Every node", NODES, every),
     )
     return blocks
 
 
-def _providers(evidence: Evidence, profile: Profile, nodes: pd.DataFrame) -> list[tuple[Cell, ...]]:
+def _providers(evidence: Evidence, profile: Profile, nodes: pd.DataFrame) -> list[dict[str, Any]]:
     parts = {row["provider"]: row for row in rows_of(subgraphs(nodes))}
+    watched = {**profile.case, "slow_down": slow_down(evidence, profile)}
     return [
-        (
-            *case_cells(profile.case),
-            slow_down(evidence, profile),
-            Cell(str(row["provider"]).removesuffix("ExecutionProvider"), row["provider"]),
-            in_percent(row["share"]),
-            number(row["duration"] / NS_PER_MS, milliseconds(row["duration"])),
-            number(row["nodes"], count(row["nodes"])),
-            *(number(parts[row["provider"]][key], count(parts[row["provider"]][key])) for key in PARTS),
-            number(row["copies"], count(row["copies"])),
-            words(_largest(nodes[nodes["provider"] == row["provider"]])),
-        )
+        {
+            **watched,
+            **row,
+            **{key: parts[row["provider"]][key] for key in ("subgraphs", "largest")},
+            "types": _largest(nodes[nodes["provider"] == row["provider"]]),
+        }
         for row in rows_of(by_provider(nodes))
     ]
 
@@ -102,23 +99,14 @@ def _largest(nodes: pd.DataFrame) -> str:
 
 def _left_to_the_cpu(nodes: list[tuple[Profile, pd.DataFrame]]) -> list[Table]:
     """The longest per case, of sessions that have another provider."""
-    left = [(profile, on_cpu(table)) for profile, table in nodes]
-    rows = tuple(_node(profile, row) for profile, table in left for row in rows_of(table.head(TOP_NODES)))
+    rows = [{**profile.case, **row} for profile, table in nodes for row in rows_of(on_cpu(table).head(TOP_NODES))]
     title = f"Nodes on the CPU beside another provider, the {TOP_NODES} longest of each case"
-    return [Table("cpu_nodes", title, NODE_COLUMNS, rows, ON_CPU_NOTE, groups=5)] if rows else []
+    return [table_of("cpu_nodes", title, NODES, rows, ON_CPU_NOTE, groups=5)] if rows else []
 
 
-def _node(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
-    name = str(row["name"])
-    return (
-        *case_cells(profile.case),
-        words(row["provider"]),
-        in_percent(row["share"]),
-        number(row["executions"], count(row["executions"])),
-        *(in_us(row[key], ONE_RUN) for key in ("duration", "first_run")),
-        words(row["op_type"]),
-        Cell(name if len(name) <= NODE_NAME_LENGTH else f"…{name[1 - NODE_NAME_LENGTH :]}", name),
-    )
+def _end_of(name: str) -> Cell:
+    """A node's name ends with what tells it from others."""
+    return Cell(name if len(name) <= NODE_NAME_LENGTH else f"…{name[1 - NODE_NAME_LENGTH :]}", name)
 
 
 SECTION = Section(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells
+from inferprof.report.common import both_ends
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
-from inferprof.report.profiled import Profile, profiles
+from inferprof.report.fields import CASE, Field, csv_of, plain, table_of, text
+from inferprof.report.model import Block, Cell, Column, Text, missing, number, words
+from inferprof.report.profiled import profiles
 from inferprof.report.section import Section
 from inferprof.tables.counters import ncu_rules
 from inferprof.tables.counters.ncu_choice import function_name
@@ -19,17 +21,21 @@ from inferprof.words import counted
 
 APART: Final = ("theirs alone", "ours alone")
 LIMIT: Final = 20
-COLUMNS: Final = (
-    *CASE_COLUMNS,
-    Column("tool", "tool", hidden=True),
-    Column("launch", "launch", "number", hidden=True),
-    Column("kernel", "kernel"),
-    Column("agreement", "seen by"),
-    Column("rule", "rule"),
-    Column("rule_percent", "gain %", "number"),
-    Column("faults", "our checks", hidden=True),
-    Column("ours", "what ours say", hidden=True),
-    Column("message", "what it says", hidden=True),
+SILENT: Final = "no rule of NVIDIA's spoke of it"
+FIELDS: Final = (
+    *CASE,
+    text("tool", hidden=True),
+    plain("launch", hidden=True),
+    Field(Column("kernel", "kernel"), lambda row: Cell(both_ends(function_name(row["name"])).text, row["name"])),
+    text("agreement", "seen by"),
+    text("rule", None, SILENT),
+    Field(Column("rule_percent", "gain %", "number"), lambda row: _gain(row)),
+    Field(Column("faults", "our checks", hidden=True), lambda row: words(row["faults"] or "none")),
+    Field(
+        Column("ours", "what ours say", hidden=True),
+        lambda row: words(row["ours"] or "no check of ours looks at it"),
+    ),
+    text("message", "what it says", SILENT, hidden=True),
 )
 NOTE: Final = (
     f"Gain: of the kernel's time, as NVIDIA's rule estimates it; from {ncu_rules.RULE_PERCENT:.0f} % on. Theirs "
@@ -41,36 +47,23 @@ NOTE: Final = (
 def build(evidence: Evidence) -> Sequence[Block]:
     """The disagreements, and every rule that expects a gain in a CSV; empty where ncu has told of no rules."""
     results = [
-        (profile, row)
+        {**profile.case, "tool": profile.tool, **row}
         for profile in profiles(evidence, registry.counters())
         for row in rows_of(ncu_rules.agreement(profile.frame))
     ]
     if not results:
         return ()
-    counts = Counter(row["agreement"] for _, row in results)
+    counts = Counter(row["agreement"] for row in results)
     tally = ", ".join(f"{count} {agreement}" for agreement, count in counts.most_common())
-    every = tuple(_row(profile, row) for profile, row in results)
-    apart = tuple(_row(profile, row) for profile, row in results if row["agreement"] in APART)
-    title = "Where they disagree"
-    tables = [Table("ncu_rules", title, COLUMNS, apart, NOTE, groups=5, limit=LIMIT)] if apart else []
-    rest = Table("all_ncu_rules", "Every rule that expects a gain", COLUMNS, every, csv_only=True)
-    return (Text(f"{counted(len(results), 'result')}: {tally}."), *tables, rest)
+    apart = [row for row in results if row["agreement"] in APART]
+    shown = table_of("ncu_rules", "Where they disagree", FIELDS, apart, NOTE, groups=5)
+    tables = [replace(shown, limit=LIMIT)] if apart else []
+    every = csv_of("all_ncu_rules", "Every rule that expects a gain", FIELDS, results)
+    return (Text(f"{counted(len(results), 'result')}: {tally}."), *tables, every)
 
 
-def _row(profile: Profile, row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    silent = "no rule of NVIDIA's spoke of it"
-    return (
-        *case_cells(profile.case),
-        words(profile.tool),
-        number(row["launch"], str(row["launch"])),
-        Cell(both_ends(function_name(row["name"])).text, row["name"]),
-        words(row["agreement"]),
-        words(row["rule"]) if row["rule"] else missing(silent),
-        number(row["rule_percent"], f"{row['rule_percent']:.0f}") if row["rule"] else missing(silent),
-        words(row["faults"] or "none"),
-        words(row["ours"] or "no check of ours looks at it"),
-        words(row["message"]) if row["message"] else missing(silent),
-    )
+def _gain(row: Mapping[str, Any]) -> Cell:
+    return number(row["rule_percent"], f"{row['rule_percent']:.0f}") if row["rule"] else missing(SILENT)
 
 
 SECTION = Section(

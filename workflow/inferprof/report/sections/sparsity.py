@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict
+
 from inferprof import registry
 from inferprof.documents.engine import Sparsity
 from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional
 from inferprof.report.evidence import Evidence
+from inferprof.report.fields import Field, Fields, csv_of, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import half_width, ratio
 from inferprof.report.profiled import profiles
@@ -35,24 +38,26 @@ NOTE = (
     "Speed-up: over the variant with the same options but sparsity."
 )
 
-
-PRODUCTS = (
-    Column("model", "model"),
-    Column("precision", "precision"),
-    Column("product", "product"),
-    Column("dtype", "in"),
-    Column("k", "k", "number"),
-    Column("n", "n", "number"),
-    Column("fours", "fours", "number"),
-    Column("broken", "broken", "number"),
-    Column("obstacles", "what keeps a sparse kernel from it"),
+PRODUCTS: Fields = (
+    text("model"),
+    text("precision"),
+    text("product"),
+    text("dtype", "in"),
+    plain("k"),
+    plain("n"),
+    plain("fours"),
+    plain("broken"),
+    Field(
+        Column("obstacles", "what keeps a sparse kernel from it"),
+        lambda row: words("; ".join(row["obstacles"])),
+    ),
 )
 REASONS = (
-    Column("model", "model"),
-    Column("precision", "precision"),
-    Column("products", "products", "number"),
-    Column("reason", "what keeps a sparse kernel from them"),
-    Column("such_as", "such as"),
+    text("model"),
+    text("precision"),
+    plain("products"),
+    text("reason", "what keeps a sparse kernel from them"),
+    text("such_as", "such as"),
 )
 FREE = "nothing that the graph tells"
 REASONS_NOTE = (
@@ -71,29 +76,20 @@ def _in_the_way(evidence: Evidence) -> Sequence[Block]:
     products, reasons = [], []
     for model, precision in evidence.variants:
         audit = evidence.documents[model, precision, "audit"].content
+        graph = {"model": model, "precision": precision}
         by_reason: dict[str, list[str]] = {}
         for product in audit.sparse if audit else ():
-            numbers = (number(value, str(value)) for value in (product.k, product.n, product.fours, product.broken))
             said = product.obstacles or [FREE]
-            head = (words(model), words(precision))
-            products.append((*head, words(product.name), words(product.dtype), *numbers, words("; ".join(said))))
+            products.append({**graph, **asdict(product), "product": product.name, "obstacles": said})
             for reason in said:
                 by_reason.setdefault(reason, []).append(product.name)
         for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-            counted = number(len(names), str(len(names)))
-            reasons.append((words(model), words(precision), counted, words(reason), words(names[0])))
+            reasons.append({**graph, "products": len(names), "reason": reason, "such_as": names[0]})
     if not products:
         return ()
     return (
-        Table(
-            "sparse_reasons",
-            "What keeps products from sparse kernels",
-            REASONS,
-            tuple(reasons),
-            REASONS_NOTE,
-            groups=2,
-        ),
-        Table("sparse_products", "Every product with sparse weights", PRODUCTS, tuple(products), csv_only=True),
+        table_of("sparse_reasons", "What keeps products from sparse kernels", REASONS, reasons, REASONS_NOTE),
+        csv_of("sparse_products", "Every product with sparse weights", PRODUCTS, products),
     )
 
 

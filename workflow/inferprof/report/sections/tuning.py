@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, in_us, optional, scaled
+from inferprof.report.common import by_case
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
+from inferprof.report.fields import CASE, Field, Fields, Unit, csv_of, hidden, in_unit, plain, table_of, text, us
+from inferprof.report.model import Block, Cell, Column, missing, number, words
 from inferprof.report.numbers import count, percent, ratio, three_digits
 from inferprof.report.section import Section
 from inferprof.tables import tuning
@@ -20,66 +20,72 @@ from inferprof.units import KIB
 if TYPE_CHECKING:
     import pandas as pd
 
-KERNEL: Final = (Column("kernel", "kernel"), Column("key", "key", hidden=True))
-COST: Final = (
-    Column("tried", "tried", "number"),
-    Column("seconds", "s", "number"),
-    Column("compile_s", "compiling s", "number"),
-    Column("first_percent", "% of first", "number"),
-    *(Column(name, name, "number") for name in ("second", "typical", "worst")),
+DID_NOT_RUN: Final = "it did not compile or fit"
+ONE: Final = "one configuration alone was timed"
+NO_FIRST: Final = "the record has no first inference"
+KERNEL: Final[Fields] = (
+    text("kernel"),
+    Field(Column("key", "key", hidden=True), lambda row: words(_key(row["key"]))),
 )
-CHOICE_COLUMNS: Final = (
-    *CASE_COLUMNS,
+UNSEEN: Final = hidden(KERNEL)
+COST: Final = (
+    plain("tried"),
+    plain("seconds", "s", three_digits),
+    plain("compile_s", "compiling s", three_digits),
+    Field(Column("first_percent", "% of first", "number"), lambda row: _of_first(row["first_share"])),
+    *(plain(name, None, ratio, ONE) for name in ("second", "typical", "worst")),
+)
+CHOICES: Final = (
+    *CASE,
     *KERNEL,
-    Column("source", "choice"),
-    Column("config", "configuration"),
-    Column("us", "µs", "number"),
-    Column("offered", "of", "number", hidden=True),
-    Column("failed", "failed", "number", hidden=True),
-    *(dataclasses.replace(column, hidden=True) for column in COST),
+    text("source", "choice"),
+    text("config", "configuration"),
+    us("", "µs", DID_NOT_RUN, of="median_ns"),
+    plain("offered", "of", hidden=True),
+    plain("failed", hidden=True),
+    *hidden(COST),
 )
 CHOICE_NOTE: Final = (
     "µs as the autotuner timed it, with an empty L2 cache. Choice: tried, the fastest of several; one left, the "
     "library offers no other; remembered, from another case's record; disk, from Triton's cache."
 )
-UNSEEN: Final = tuple(dataclasses.replace(column, hidden=True) for column in KERNEL)
-COST_COLUMNS: Final = (*CASE_COLUMNS, *UNSEEN, *COST)
+COSTS: Final = (*CASE, *UNSEEN, *COST)
 COST_NOTE: Final = (
     "The rows as above. s: compiling and timing, % of the first inference. Second, typical (the middle one), worst: "
     "times as long as the winner."
 )
-TRIAL_COLUMNS: Final = (
-    *CASE_COLUMNS,
+TRIALS: Final = (
+    *CASE,
     *UNSEEN,
-    Column("config", "configuration"),
-    Column("us", "µs", "number"),
-    Column("relative", "× best", "number"),
-    Column("won", "won", hidden=True),
-    Column("programs", "blocks", "number"),
-    Column("waves", "waves", "number"),
-    Column("occupancy_percent", "occupancy %", "number"),
-    Column("blocks_per_sm", "blocks/SM", "number", hidden=True),
-    Column("warps", "warps", "number", hidden=True),
-    Column("registers", "registers", "number"),
-    Column("spills", "spills", "number", hidden=True),
-    Column("shared_kib", "shared KiB", "number"),
-    *(Column(name, name, "number", hidden=True) for name in ("seconds", "compile_s", "compiled")),
+    text("config", "configuration"),
+    us("", "µs", DID_NOT_RUN, of="median_ns"),
+    plain("relative", "× best", "{:.2f}".format, DID_NOT_RUN),
+    Field(Column("won", "won", hidden=True), lambda row: words("yes" if row["won"] else "no")),
+    plain("programs", "blocks", count, DID_NOT_RUN),
+    plain("waves", None, three_digits, DID_NOT_RUN),
+    in_unit("occupancy_percent", "occupancy %", Unit(0.01), "occupancy", DID_NOT_RUN),
+    plain("blocks_per_sm", "blocks/SM", count, DID_NOT_RUN, hidden=True),
+    plain("warps", None, count, DID_NOT_RUN, hidden=True),
+    plain("registers", None, count, DID_NOT_RUN),
+    plain("spills", None, count, DID_NOT_RUN, hidden=True),
+    in_unit("shared_kib", "shared KiB", Unit(KIB), "shared_bytes", DID_NOT_RUN),
+    plain("seconds", None, three_digits, DID_NOT_RUN, hidden=True),
+    plain("compile_s", None, three_digits, DID_NOT_RUN, hidden=True),
+    plain("compiled", None, count, DID_NOT_RUN, hidden=True),
 )
 TRIAL_NOTE: Final = (
     "Waves: blocks / (SMs · blocks that one holds at once); occupancy: the share of its threads that they are. "
     "The fastest first; the others, spills and compile times are in csv/tuning_trials.csv."
 )
 FASTEST: Final = 5
-ELSEWHERE_COLUMNS: Final = (
-    *CASE_COLUMNS,
-    Column("kernel", "kernel"),
-    Column("config", "best here"),
-    Column("at_variant", "variant there", hidden=True),
-    Column("at_shape", "at", "text"),
-    Column("relative", "× best there", "number"),
+ELSEWHERE: Final = (
+    *CASE,
+    text("kernel"),
+    text("config", "best here"),
+    text("at_variant", "variant there", hidden=True),
+    text("at_shape", "at"),
+    plain("relative", "× best there", "{:.2f}".format, "it was not tried there"),
 )
-DID_NOT_RUN: Final = "it did not compile or fit"
-ONE: Final = "one configuration alone was timed"
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
@@ -88,30 +94,22 @@ def build(evidence: Evidence) -> Sequence[Block]:
     if not choices:
         return ()
     trials = tuning.trials(evidence.records)
-    chosen = tuple(map(_choice, choices))
+    taken = "What choosing took, and what other choices would cost"
     blocks: list[Block] = [
-        Table("tuning", "What was chosen", _narrow(CHOICE_COLUMNS, choices), chosen, CHOICE_NOTE, groups=2),
-        *_costs(choices),
+        table_of("tuning", "What was chosen", _narrow(CHOICES, choices), choices, CHOICE_NOTE),
+        table_of("tuning_cost", taken, _narrow(COSTS, choices), choices, COST_NOTE),
         *_trials(evidence, trials),
     ]
     if other_shapes := by_case(rows_of(tuning.elsewhere(trials)), evidence.order):
-        rows, columns = tuple(map(_elsewhere, other_shapes)), _narrow(ELSEWHERE_COLUMNS, other_shapes)
         title = "What the best choice at one shape costs at another"
-        blocks.append(Table("tuning_elsewhere", title, columns, rows, groups=2))
+        blocks.append(table_of("tuning_elsewhere", title, _narrow(ELSEWHERE, other_shapes), other_shapes))
     return blocks
 
 
-def _narrow(columns: tuple[Column, ...], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+def _narrow(fields: Fields, rows: Sequence[Mapping[str, Any]]) -> Fields:
     """Without the parts of the case that are the same in all rows: kernels and configurations have long names."""
     same = {name for name in ("precision", "backend") if len({row[name] for row in rows}) == 1}
-    return tuple(dataclasses.replace(column, hidden=column.hidden or column.key in same) for column in columns)
-
-
-def _costs(choices: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """What choosing took; of choices among several also what the others would cost."""
-    rows = tuple((*_named(row), *_cost(row)) for row in choices)
-    title = "What choosing took, and what other choices would cost"
-    return [Table("tuning_cost", title, _narrow(COST_COLUMNS, choices), rows, COST_NOTE, groups=2)]
+    return hidden(fields, lambda column: column.hidden or column.key in same)
 
 
 def _trials(evidence: Evidence, trials: pd.DataFrame) -> list[Block]:
@@ -120,11 +118,11 @@ def _trials(evidence: Evidence, trials: pd.DataFrame) -> list[Block]:
     every = sorted(rows_of(trials), key=lambda row: (place[row["model"], row["shape"]], *_choice_of(row), _time(row)))
     ranks = [rank for _, choice in itertools.groupby(every, key=_choice_of) for rank, _ in enumerate(choice)]
     best = [row for row, rank in zip(every, ranks, strict=True) if row["source"] == "tried" and rank < FASTEST]
-    columns, shown = _narrow(TRIAL_COLUMNS, every), tuple(map(_trial, best))
+    fields = _narrow(TRIALS, every)
     title = f"The {FASTEST} fastest configurations of each choice among several"
     return [
-        *([Table("tuning_fastest", title, columns, shown, TRIAL_NOTE, groups=7)] if shown else []),
-        Table("tuning_trials", "Every configuration", columns, tuple(map(_trial, every)), csv_only=True),
+        *([table_of("tuning_fastest", title, fields, best, TRIAL_NOTE, groups=7)] if best else []),
+        csv_of("tuning_trials", "Every configuration", fields, every),
     ]
 
 
@@ -136,69 +134,13 @@ def _time(row: Mapping[str, Any]) -> float:
     return float("inf") if row["median_ns"] is None else float(row["median_ns"])
 
 
-def _named(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (*case_cells(row), words(row["kernel"]), words(_key(row["key"])))
+def _of_first(share: float | None) -> Cell:
+    return missing(NO_FIRST) if share is None else number(100 * share, percent(100 * share))
 
 
 def _key(key: str) -> str:
     """`M=512 N=4096 dtypes=float16`."""
     return " ".join(f"{name}={value}" for name, value in json.loads(key).items())
-
-
-def _us(row: Mapping[str, Any]) -> Cell:
-    return in_us(row["median_ns"], DID_NOT_RUN)
-
-
-def _choice(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (
-        *_named(row),
-        words(row["source"]),
-        words(row["config"]),
-        _us(row),
-        *(number(row[name], str(row[name])) for name in ("offered", "failed")),
-        *_cost(row),
-    )
-
-
-def _cost(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    share = row["first_share"]
-    return (
-        number(row["tried"], str(row["tried"])),
-        *(number(row[name], three_digits(row[name])) for name in ("seconds", "compile_s")),
-        missing("the record has no first inference") if share is None else number(100 * share, percent(100 * share)),
-        *(optional(row[name], ratio, ONE) for name in ("second", "typical", "worst")),
-    )
-
-
-def _trial(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    def whole(name: str) -> Cell:
-        return optional(row[name], count, DID_NOT_RUN)
-
-    def three(name: str, unit: float = 1.0) -> Cell:
-        return scaled(row[name], unit, lambda value: three_digits(value / unit), DID_NOT_RUN)
-
-    return (
-        *_named(row),
-        words(row["config"]),
-        _us(row),
-        optional(row["relative"], lambda value: f"{value:.2f}", DID_NOT_RUN),
-        words("yes" if row["won"] else "no"),
-        whole("programs"),
-        three("waves"),
-        three("occupancy", unit=0.01),
-        *(whole(name) for name in ("blocks_per_sm", "warps", "registers", "spills")),
-        three("shared_bytes", unit=KIB),
-        *(three(name) for name in ("seconds", "compile_s")),
-        whole("compiled"),
-    )
-
-
-def _elsewhere(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (
-        *case_cells(row),
-        *(words(row[name]) for name in ("kernel", "config", "at_variant", "at_shape")),
-        optional(row["relative"], lambda value: f"{value:.2f}", "it was not tried there"),
-    )
 
 
 SECTION = Section(
