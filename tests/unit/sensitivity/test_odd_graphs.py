@@ -125,3 +125,24 @@ def test_a_planted_cause_is_found_first_on_a_graph_of_odd_form(
     first = sensitivity.analyse(dataclasses.replace(asked, options=options), precision, 16)["units"][0]
     assert "planted" in first["nodes"]
     assert cause in (first["cause"] or "")
+
+
+@pytest.mark.parametrize("operand", [0, 1])
+@pytest.mark.parametrize("turned_b", [0, 1])
+@pytest.mark.parametrize("turned_a", [0, 1])
+def test_a_gemms_outlier_channel_is_that_of_its_sums_whichever_side_is_turned(
+    turned_a: int, turned_b: int, operand: int, tmp_path: Path
+) -> None:
+    graph = Residual(2)
+    gains = [scaled(), 1 / scaled()][:: 1 if operand == 0 else -1]
+    rows = graph.node("Reshape", graph.last, graph.integers([-1, WIDTH]))
+    rows = graph.node("Mul", rows, graph.constant(gains[0]))
+    weight = graph.random.normal(size=(WIDTH, WIDTH)) / 10 * gains[1][:, None]
+    left = graph.node("Transpose", rows, perm=[1, 0]) if turned_a else rows
+    right = graph.constant(weight.T if turned_b else weight)
+    product = graph.node("Gemm", left, right, name="planted", transA=turned_a, transB=turned_b)
+    graph.last = graph.node("Add", graph.last, graph.node("Reshape", product, graph.integers([-1, 4, WIDTH])))
+    graph.block()
+    first = sensitivity.analyse(request(graph.model(), tmp_path), TOY_INT8, 16)["units"][0]
+    assert first["nodes"] == ["planted"]
+    assert f"channel {FAR} of input {operand}" in first["cause"]

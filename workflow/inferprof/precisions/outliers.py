@@ -16,8 +16,10 @@ import numpy as np
 
 from inferprof.allowed import Allowed
 from inferprof.model import onnx_file, onnx_graph, typed_graph
+from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest
 from inferprof.precisions import results
+from inferprof.sensitivity import switches
 
 Array = np.ndarray[Any, Any]
 APART = "/apart/"
@@ -48,6 +50,21 @@ def outliers(reach: Array, times: float) -> list[int]:
     """The channels that reach farther than so many times the median one; none where they are more than MOST."""
     channels = np.flatnonzero(reach > times * np.median(reach))
     return channels.tolist() if np.median(reach) > 0 and len(channels) <= MOST else []
+
+
+def in_high_precision(model: Any) -> None:
+    """Let what is computed apart read tensors as they are where a quantizer lends its result to all who read them.
+
+    ModelOpt excludes these nodes, and still gives them what it quantized for another node that reads the same tensor.
+    """
+    made = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if APART not in node.name or node.op_type in QUANTIZERS.keys() | DEQUANTIZERS:
+            continue
+        for place, name in enumerate(node.input):
+            if pair := switches.quantized_by(name, made):
+                node.input[place] = pair[0].input[0]
+    switches.drop_unread(model.graph)
 
 
 class _Writer:
