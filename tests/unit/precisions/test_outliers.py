@@ -88,10 +88,12 @@ def test_a_reach_that_no_outlier_can_have_is_refused(times: Any, tmp_path: Path)
         precisions.convert(registry.precisions()["int8"], asked(tmp_path, times))
 
 
-def test_channels_that_reach_far_are_outliers_as_long_as_they_are_few() -> None:
+def test_channels_that_reach_far_are_outliers_where_few_of_them_shorten_the_reach() -> None:
     reach = np.ones(32)
     reach[[3, 4]] = 9, 7
     assert outliers.outliers(reach, 8) == [3]
     reach[:5] = 9
     assert outliers.outliers(reach, 8) == []
+    reach[[1, 2, 5, 6]] = 40, 50, 30, 20
+    assert outliers.outliers(reach, 8) == [1, 2, 5, 6]
     assert outliers.outliers(np.zeros(4), 8) == []

@@ -31,7 +31,9 @@ ALLOWS: Final[Mapping[str, Allowed]] = {
     )
 }
 MOST = 4
-"""Channels of a tensor that may be apart; where more reach far, no few of them are the reason."""
+"""Channels of a tensor that may be apart, the farthest of them: each is an addition to the result."""
+WORTH = 0.75
+"""Of the farthest channel's reach: what the channels that stay may reach for the others to be worth that."""
 
 
 def apart(request: ConvertRequest, folder: Path) -> ConvertRequest:
@@ -47,9 +49,14 @@ def apart(request: ConvertRequest, folder: Path) -> ConvertRequest:
 
 
 def outliers(reach: Array, times: float) -> list[int]:
-    """The channels that reach farther than so many times the median one; none where they are more than MOST."""
-    channels = np.flatnonzero(reach > times * np.median(reach))
-    return channels.tolist() if np.median(reach) > 0 and len(channels) <= MOST else []
+    """The channels that reach farther than so many times the median one, MOST at most; none where more of them would
+    leave nearly that reach.
+    """
+    median = np.median(reach)
+    far = [int(number) for number in np.argsort(-reach, kind="stable") if reach[number] > times * median > 0]
+    if len(far) > MOST and reach[far[MOST]] > WORTH * reach[far[0]]:
+        return []
+    return sorted(far[:MOST])
 
 
 def in_high_precision(model: Any) -> None:
