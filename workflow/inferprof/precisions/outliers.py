@@ -32,7 +32,7 @@ ALLOWS: Final[Mapping[str, Allowed]] = {
 }
 MOST = 4
 """Channels of a tensor that may be apart, the farthest of them: each is an addition to the result."""
-WORTH = 0.75
+WORTH = 0.8
 """Of the farthest channel's reach: what the channels that stay may reach for the others to be worth that."""
 
 
