@@ -150,6 +150,7 @@ def accuracy(args: argparse.Namespace) -> None:
 def sensitivity(args: argparse.Namespace) -> None:
     """Say which nodes of a graph lose the accuracy in a number format, why, and which to leave out; needs no GPU."""
     from inferprof import sensitivity
+    from inferprof.sensitivity import answer
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx)
@@ -160,7 +161,7 @@ def sensitivity(args: argparse.Namespace) -> None:
 
     result = outcomes.record(args.out, "sensitivity", analyse, args.onnx) if args.out else analyse()
     if result.get("status") != "failed":
-        say(sensitivity.render(result))
+        say(answer.render(result))
 
 
 def build(args: argparse.Namespace) -> None:

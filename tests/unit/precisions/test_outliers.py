@@ -56,6 +56,27 @@ def test_a_graph_with_outliers_apart_computes_the_same_and_loses_less_in_int8(tm
     assert sqnr(apart, plain.onnx) > sqnr(plain, plain.onnx) + 5
 
 
+def test_what_is_apart_reads_no_tensor_that_was_quantized_for_another_node(tmp_path: Path) -> None:
+    apart = outliers.apart(asked(tmp_path, 8), tmp_path)
+    model = onnx.load(apart.onnx)
+    read = next(node.input[0] for node in model.graph.node if node.op_type == "Clip")
+    readers = [node for node in model.graph.node if read in node.input]
+    scale = [onnx.numpy_helper.from_array(array, name) for array, name in ((np.float32(0.1), "s"), (np.int8(0), "z"))]
+    model.graph.initializer.extend(scale)
+    for reader in readers:
+        reader.input[:] = [f"{read}/dq" if name == read else name for name in reader.input]
+    pair = [
+        onnx.helper.make_node("QuantizeLinear", [read, "s", "z"], [f"{read}/q"]),
+        onnx.helper.make_node("DequantizeLinear", [f"{read}/q", "s", "z"], [f"{read}/dq"]),
+    ]
+    model.graph.node.extend(pair)
+    outliers.in_high_precision(model)
+    left = [node.name for node in model.graph.node if f"{read}/dq" in node.input]
+    assert left
+    assert not any(outliers.APART in name for name in left)
+    assert {name for node in readers if outliers.APART in node.name for name in node.input} >= {read}
+
+
 def test_nothing_is_apart_unless_asked(tmp_path: Path) -> None:
     plain = asked(tmp_path, 0)
     assert outliers.apart(plain, tmp_path) is plain
@@ -67,10 +88,12 @@ def test_a_reach_that_no_outlier_can_have_is_refused(times: Any, tmp_path: Path)
         precisions.convert(registry.precisions()["int8"], asked(tmp_path, times))
 
 
-def test_channels_that_reach_far_are_outliers_as_long_as_they_are_few() -> None:
+def test_channels_that_reach_far_are_outliers_where_few_of_them_shorten_the_reach() -> None:
     reach = np.ones(32)
     reach[[3, 4]] = 9, 7
     assert outliers.outliers(reach, 8) == [3]
     reach[:5] = 9
     assert outliers.outliers(reach, 8) == []
+    reach[[1, 2, 5, 6]] = 40, 50, 30, 20
+    assert outliers.outliers(reach, 8) == [1, 2, 5, 6]
     assert outliers.outliers(np.zeros(4), 8) == []

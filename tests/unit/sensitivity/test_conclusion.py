@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.facts import facts
 
-from inferprof import sensitivity
+from inferprof.sensitivity import answer
 
 
 def tried(left_out: int, joint_db: float | None, *, meets: bool) -> dict[str, Any]:
@@ -32,4 +32,4 @@ def test_the_conclusion_has_the_loss_of_all_and_of_the_smallest_set_that_will_do
     joint_db: float, sets: list[dict[str, Any]], exclude: list[str] | None, numbers: list[str]
 ) -> None:
     result = {"precision": "int8", "joint_db": joint_db, "tried": sets, "exclude": exclude}
-    assert [fact for fact in facts(sensitivity.conclusion(result)) if fact[0].isdigit()] == numbers
+    assert [fact for fact in facts(answer.conclusion(result)) if fact[0].isdigit()] == numbers

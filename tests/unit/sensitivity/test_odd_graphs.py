@@ -14,9 +14,11 @@ from onnx import TensorProto, helper
 from tests.unit.planted import TOY_INT8, WIDTH, Residual, request
 
 from inferprof import sensitivity
+from inferprof.model import audit
 from inferprof.plugins import Precision
 from inferprof.precisions.fp16 import FP16
 from inferprof.precisions.int8 import INT8
+from inferprof.sensitivity import answer
 
 FAR = 7
 """The channel that is stretched."""
@@ -125,3 +127,42 @@ def test_a_planted_cause_is_found_first_on_a_graph_of_odd_form(
     first = sensitivity.analyse(dataclasses.replace(asked, options=options), precision, 16)["units"][0]
     assert "planted" in first["nodes"]
     assert cause in (first["cause"] or "")
+
+
+@pytest.mark.parametrize("operand", [0, 1])
+@pytest.mark.parametrize("turned_b", [0, 1])
+@pytest.mark.parametrize("turned_a", [0, 1])
+def test_a_gemms_outlier_channel_is_that_of_its_sums_whichever_side_is_turned(
+    turned_a: int, turned_b: int, operand: int, tmp_path: Path
+) -> None:
+    graph = Residual(2)
+    gains = [scaled(), 1 / scaled()][:: 1 if operand == 0 else -1]
+    rows = graph.node("Reshape", graph.last, graph.integers([-1, WIDTH]))
+    rows = graph.node("Mul", rows, graph.constant(gains[0]))
+    weight = graph.random.normal(size=(WIDTH, WIDTH)) / 10 * gains[1][:, None]
+    left = graph.node("Transpose", rows, perm=[1, 0]) if turned_a else rows
+    right = graph.constant(weight.T if turned_b else weight)
+    product = graph.node("Gemm", left, right, name="planted", transA=turned_a, transB=turned_b)
+    graph.last = graph.node("Add", graph.last, graph.node("Reshape", product, graph.integers([-1, 4, WIDTH])))
+    graph.block()
+    first = sensitivity.analyse(request(graph.model(), tmp_path), TOY_INT8, 16)["units"][0]
+    assert first["nodes"] == ["planted"]
+    assert f"channel {FAR} of input {operand}" in first["cause"]
+
+
+@pytest.mark.parametrize(("planted", "op", "nodes"), [(tied, "If", 4), (looped, "Loop", 3)])
+def test_nodes_in_bodies_are_counted_by_the_node_that_has_them_in_the_answer_and_the_audit(
+    planted: Callable[[Residual], str], op: str, nodes: int, tmp_path: Path
+) -> None:
+    graph = Residual(1)
+    planted(graph)
+    name = f"{op}_{graph.last} ({op})"
+    asked = request(graph.model(), tmp_path)
+    result = sensitivity.analyse(asked, TOY_INT8, 16)
+    assert result["in_bodies"] == {name: nodes}
+    said = [line for line in answer.render(result).splitlines() if name in line]
+    assert [line.split()[0] for line in said] == [str(nodes)]
+    checked = audit.audit(asked.onnx, "int8", None)
+    assert checked["in_bodies"] == {name: nodes}
+    assert any(name in line and line.startswith(f"{nodes} ") for line in checked["advice"])
+    assert not any(name in line for line in audit.audit(asked.onnx, "fp16", None)["advice"])

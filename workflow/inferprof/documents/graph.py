@@ -73,6 +73,8 @@ class Audit(Outcome):
     normalization_in_pieces: list[str] = []
     not_tensorrt_int8: dict[str, str] = {}
     quantized_nodes: list[str] = []
+    in_bodies: dict[str, Count] = {}
+    """Nodes that have bodies, with their operators → how many nodes are in these."""
     uncounted_domains: list[str] = []
     foreign_domains: dict[str, list[str]] = {}
     collectives: dict[str, Count] = {}
@@ -246,6 +248,8 @@ class Sensitivity(Outcome):
     reproducible: dict[str, Number | None] = {}
     """How well the rankings, alone and left out, agree with those of other samples (Spearman's rho); the second of
     units that are no tie."""
+    in_bodies: dict[str, Count] = {}
+    """As in the audit: nodes that no unit is made of."""
     units: list[Sensitive] | None = None
     """The worst first."""
     tried: list[LeftOut] = []

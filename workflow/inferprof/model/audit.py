@@ -9,7 +9,7 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.case import REFERENCE, Shape
-from inferprof.model import half_overflow, onnx_graph, sparsity, typed_graph
+from inferprof.model import half_overflow, onnx_graph, quantizers, sparsity, typed_graph
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.model.operators import (
     COLLECTIVE,
@@ -29,8 +29,6 @@ from inferprof.model.typed_graph import TypedGraph
 NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
 WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
 """The runtimes that know the operators of a domain outside the standard."""
-UNTAKEN = frozenset(("uint2", "int2", "uint4", "uint8", "uint16", "int16"))
-"""Types that ONNX quantizes to and TensorRT does not."""
 SHOWN = 5
 """How many names an advice gives before it counts the rest."""
 WORTH_SAYING = 0.001
@@ -68,8 +66,9 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "softmax": _types_of(("Softmax",), graph),
         "normalization": _types_of(NORMALIZATIONS, graph),
         "normalization_in_pieces": half_overflow.normalizations(graph),
-        "not_tensorrt_int8": _not_tensorrt_int8(graph),
+        "not_tensorrt_int8": quantizers.not_tensorrt_int8(graph),
         "quantized_nodes": onnx_graph.quantized_nodes(model),
+        "in_bodies": onnx_graph.in_bodies(model.graph),
         "uncounted_domains": sorted({n.domain for n in graph.nodes if is_foreign(n) or is_unknown(n)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
@@ -170,25 +169,6 @@ def _types_of(operators: Sequence[str], graph: TypedGraph) -> dict[str, int]:
     )
 
 
-def _not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
-    """The quantizers and dequantizers that TensorRT has no int8 for → what they are: another type, or off zero."""
-    import numpy as np
-    import onnx
-
-    kinds: dict[str, str] = {}
-    for node in graph.nodes:
-        if node.op_type not in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
-            continue
-        zero = node.input[2] if len(node.input) > 2 else ""
-        stored = graph.origin(zero)
-        zeros = onnx.numpy_helper.to_array(graph.weights[stored]) if stored in graph.weights else np.zeros(1)
-        tensor = node.output[0] if node.op_type != "DequantizeLinear" else node.input[0]
-        kind = graph.types.get(zero) or graph.stored_type(tensor)
-        if kind in UNTAKEN or np.any(zeros.astype(np.float32)):
-            kinds[node.name or node.output[0]] = f"{kind}, zero point {float(zeros.flat[0]):g}"
-    return kinds
-
-
 # --- advice ----------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +222,9 @@ def _claims(result: Mapping[str, Any]) -> list[str]:
     if quantized and described and not described.quantized:
         baseline = f"no {REFERENCE} baseline" if result["precision"] == REFERENCE else f"not {result['precision']}"
         lines.append(f"it is quantized already, {baseline}: {len(quantized)} nodes ({_some(quantized)})")
+    if (bodies := result.get("in_bodies")) and described and described.quantized:
+        nodes = f"{sum(bodies.values())} nodes in the bodies of {_some([*bodies])}"
+        lines.append(f"{nodes} are not in {result['precision']}: quantizers don't look into bodies")
     if other := result.get("not_tensorrt_int8"):
         kinds = "; ".join(dict.fromkeys(other.values()))
         lines.append(

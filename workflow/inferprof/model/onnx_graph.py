@@ -138,6 +138,17 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         yield from body.node
 
 
+def in_bodies(graph: onnx.GraphProto) -> dict[str, int]:
+    """Each node of a graph that has bodies, with its operator → how many nodes are in these."""
+    inside = {
+        f"{node.name or node.output[0]} ({node.op_type})": sum(
+            1 for attribute in node.attribute for body in bodies(attribute) for _ in all_nodes(body)
+        )
+        for node in graph.node
+    }
+    return {name: count for name, count in inside.items() if count}
+
+
 def taken_by(node: onnx.NodeProto) -> Iterator[str]:
     """The tensors that a node reads, those that its bodies take from around it among them."""
     yield from (name for name in node.input if name)

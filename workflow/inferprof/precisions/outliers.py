@@ -16,8 +16,10 @@ import numpy as np
 
 from inferprof.allowed import Allowed
 from inferprof.model import onnx_file, onnx_graph, typed_graph
+from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest
 from inferprof.precisions import results
+from inferprof.sensitivity import switches
 
 Array = np.ndarray[Any, Any]
 APART = "/apart/"
@@ -29,7 +31,9 @@ ALLOWS: Final[Mapping[str, Allowed]] = {
     )
 }
 MOST = 4
-"""Channels of a tensor that may be apart; where more reach far, no few of them are the reason."""
+"""Channels of a tensor that may be apart, the farthest of them: each is an addition to the result."""
+WORTH = 0.8
+"""Of the farthest channel's reach: what the channels that stay may reach for the others to be worth that."""
 
 
 def apart(request: ConvertRequest, folder: Path) -> ConvertRequest:
@@ -45,9 +49,29 @@ def apart(request: ConvertRequest, folder: Path) -> ConvertRequest:
 
 
 def outliers(reach: Array, times: float) -> list[int]:
-    """The channels that reach farther than so many times the median one; none where they are more than MOST."""
-    channels = np.flatnonzero(reach > times * np.median(reach))
-    return channels.tolist() if np.median(reach) > 0 and len(channels) <= MOST else []
+    """The channels that reach farther than so many times the median one, MOST at most; none where more of them would
+    leave nearly that reach.
+    """
+    median = np.median(reach)
+    far = [int(number) for number in np.argsort(-reach, kind="stable") if reach[number] > times * median > 0]
+    if len(far) > MOST and reach[far[MOST]] > WORTH * reach[far[0]]:
+        return []
+    return sorted(far[:MOST])
+
+
+def in_high_precision(model: Any) -> None:
+    """Let what is computed apart read tensors as they are where a quantizer lends its result to all who read them.
+
+    ModelOpt excludes these nodes, and still gives them what it quantized for another node that reads the same tensor.
+    """
+    made = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if APART not in node.name or node.op_type in QUANTIZERS.keys() | DEQUANTIZERS:
+            continue
+        for place, name in enumerate(node.input):
+            if pair := switches.quantized_by(name, made):
+                node.input[place] = pair[0].input[0]
+    switches.drop_unread(model.graph)
 
 
 class _Writer:

@@ -86,6 +86,7 @@ def _quantized(request: ConvertRequest, mode: str, batches: Sequence[Feeds], hig
             log_level="ERROR",
         )
         quantized = onnx.load(target)
+        outliers.in_high_precision(quantized)
         conversion.save(quantized, request.out)
     return quantized
 

@@ -23,7 +23,6 @@ from inferprof.plugins import ConvertRequest, Feeds, Precision
 from inferprof.sensitivity import causes, measure, switches
 from inferprof.sensitivity.measure import Array, Losses, Switched, db
 from inferprof.sensitivity.switches import Unit
-from inferprof.words import counted
 
 STEPS = ("convert", "try each unit", "leave units out", "find causes")
 EXPLAINED = 12
@@ -183,6 +182,7 @@ def analyse(request: ConvertRequest, precision: Precision, count: int | None = N
         "joint_db": db(float(losses.joint.mean())),
         "predicted_db": db(float(losses.alone.sum())),
         "additive": additive(losses),
+        "in_bodies": onnx_graph.in_bodies(onnx_graph.read(request.onnx).graph),
         "reproducible": dict(zip(("alone", "left_out"), losses.reproducible, strict=True)),
         "units": [
             {
@@ -274,74 +274,3 @@ def _causes(prepared: Prepared, worst: Sequence[Unit], feeds: Sequence[Feeds]) -
         names = half_overflow.normalizations(typed, "float32")
         pieces = {node.output[0]: node.name for node in graph.graph.node if (node.name or node.output[0]) in names}
     return causes.of(prepared.model, graph, worst, feeds, pieces=pieces, half=prepared.half)
-
-
-def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
-    """The ranking as text for the screen."""
-    spent, joint = result["evaluations"], _db(result["joint_db"])
-    each = f"each unit is tried alone on {result['samples_each']} samples and left out of {result['left_out_each']}"
-    lines = [
-        conclusion(result),
-        f"{len(result['units'])} units in {result['precision']}, {spent['total']} evaluations of {result['samples']} "
-        f"samples: {spent['ranking']} for the ranking (of {spent['allowed']} allowed; {each}), "
-        f"{spent['leaving_out']} leaving units out, {spent['causes']} for causes",
-        f"all together {joint}, the sum of the losses alone {_db(result['predicted_db'])}: "
-        f"{ {True: 'additive', False: 'not additive', None: 'not told'}[result['additive']] }",
-        f"a ranking of other samples agrees with this one (Spearman): {_reproducible(result)}",
-        f"{'alone':>10} {'left out':>9} {'±':>7} {'(its place)':>11}  unit",
-    ]
-    for unit in result["units"][:shown]:
-        alone = "overflow" if unit["overflow"] else _db(unit["alone_db"])
-        cause = f": {unit['cause']}" if unit["cause"] else ""
-        within = unit["left_out_ci"]
-        noise = f"{within:>7.1%}" if within is not None else f"{'-':>7}"
-        left_out = f"{unit['left_out_share']:>9.1%} {noise} {'tie' if _tie(unit) else unit['left_out_place']:>11}"
-        lines.append(f"{alone:>10} {left_out}  {unit['name']} ({unit['op']}){cause}")
-    lines += [
-        f"{entry['left_out']} worst left out: {'overflow' if entry['overflow'] else _db(entry['joint_db'])}"
-        for entry in result["tried"]
-    ]
-    if result["exclude"]:
-        lines += ["exclude:", *(f"  - '{name}'" for name in result["exclude"])]
-    return "\n".join(lines)
-
-
-def _tie(unit: Mapping[str, Any]) -> bool:
-    return unit["left_out_ci"] is None or abs(unit["left_out_share"]) <= unit["left_out_ci"]
-
-
-def _reproducible(result: Mapping[str, Any]) -> str:
-    """How well the rankings reproduce themselves, and what follows where one does not."""
-    alone, left_out = (result["reproducible"][name] for name in ("alone", "left_out"))
-    count = sum(not _tie(unit) for unit in result["units"])
-    text = f"alone {_rho(alone)}, left out {_rho(left_out)} of the {counted(count, 'unit')} that are no tie"
-    poor = [
-        name for name, rho in (("alone", alone), ("left out", left_out)) if rho is not None and rho < measure.POOR
-    ]
-    if poor:
-        text += f"; the ranking {' and that '.join(poor)} does not reproduce itself: its order is noise in part"
-    return text
-
-
-def conclusion(result: Mapping[str, Any]) -> str:
-    """What to leave out of the format for its tolerance."""
-    leaves_out, tried = result["exclude"], result["tried"]
-    begin = f"{result['precision']} with all units: {_db(result['joint_db'])}"
-    if leaves_out is None:
-        best = max((entry["joint_db"] for entry in tried if entry["joint_db"] is not None), default=None)
-        return (
-            f"{begin}. No set that was tried meets the format's tolerance (best: {_db(best)}): take another format."
-        )
-    if not leaves_out:
-        return f"{begin}, which meets the format's tolerance: leave nothing out."
-    met = min((entry for entry in tried if entry["meets"]), key=lambda entry: int(entry["left_out"]))
-    count = counted(met["left_out"], "unit")
-    return f"{begin}. Leave out {count}, as listed last: {_db(met['joint_db'])}, which meets the format's tolerance."
-
-
-def _db(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} dB"
-
-
-def _rho(value: float | None) -> str:
-    return "not told" if value is None else f"{value:.2f}"

@@ -43,6 +43,8 @@ class Seen:
     """Whether each of its channels, or blocks, has a scale of its own."""
     axes: tuple[int, ...]
     """Which of its axes are channels."""
+    joined: int
+    """How many samples stand one behind the other on its first axis; 1 of a weight."""
 
 
 def of(
@@ -59,6 +61,7 @@ def of(
     made_by = {name: node for node in plain.graph.node for name in node.output}
     largest = {unit.name: _largest(unit, values, made_by) for unit in units}
     scales = {weight.name: math.prod(weight.dims) for weight in model.graph.initializer}
+    weights = {weight.name for weight in plain.graph.initializer}
     typical = float(np.median([*largest.values()])) if largest else 0.0
     causes: list[str | None] = []
     for unit in units:
@@ -69,6 +72,7 @@ def of(
                 converted[edge.node, edge.place],
                 scales.get(_scale(edge), 2) > 1,
                 _axes(unit, edge, made_by[edge.node]),
+                1 if edge.tensor in weights else len(samples),
             )
             for edge in unit.edges
         ]
@@ -165,7 +169,7 @@ def _of_scale(item: Seen) -> str | None:
     reach, top = float(value.max(initial=0)), float(held.max(initial=0))
     if top and reach > CLIPPED * top:
         return f"scale too small: {_what(item)} reaches {reach:.4g}, the scale holds {top:.4g}"
-    channel, times = max((outlier(item.value, axis) for axis in item.axes), key=lambda far: far[1])
+    channel, times = max((outlier(item.value, axis, item.joined) for axis in item.axes), key=lambda far: far[1])
     if times > OUTLIER and not item.per_channel:
         return (
             f"outlier channel: channel {channel} of {_what(item)} reaches {reach:.4g}, {times:.0f} times the median "
@@ -180,11 +184,13 @@ def _of_scale(item: Seen) -> str | None:
     return None
 
 
-def outlier(value: Array, axis: int = -1) -> tuple[int, float]:
-    """The channel of an axis that reaches farthest, and how far by the median one."""
+def outlier(value: Array, axis: int = -1, joined: int = 1) -> tuple[int, float]:
+    """The channel of an axis that reaches farthest, and how far by the median one; `joined`: samples on the first."""
     if value.ndim < 2:
         return 0, 0.0
     reaches = np.moveaxis(np.abs(value), axis, 0).reshape(value.shape[axis], -1).max(axis=1, initial=0)
+    if axis in (0, -value.ndim):
+        reaches = reaches.reshape(joined, -1).max(axis=0)
     median = float(np.median(reaches))
     return int(reaches.argmax()), float(reaches.max()) / median if median else 0.0
 

@@ -56,7 +56,7 @@ def quantized_units(model: Any) -> list[Unit]:
         if node.op_type in QUANTIZERS.keys() | DEQUANTIZERS:
             continue
         for place, name in enumerate(node.input):
-            if pair := _pair(name, producers):
+            if pair := quantized_by(name, producers):
                 owner = _owner(node, readers)
                 nodes[owner.output[0]] = owner
                 edges.setdefault(owner.output[0], []).append(Edge(node.output[0], place, pair[0].input[0], pair))
@@ -122,7 +122,7 @@ def _unit(nodes: Sequence[Any], edges: Sequence[Edge]) -> Unit:
     return Unit(names[0], nodes[0].op_type, names, tuple(edges))
 
 
-def _pair(tensor: str, producers: Mapping[str, Any]) -> tuple[Any, Any] | None:
+def quantized_by(tensor: str, producers: Mapping[str, Any]) -> tuple[Any, Any] | None:
     """The quantizer and the dequantizer that a tensor comes out of."""
     dequantizer = producers.get(tensor)
     if dequantizer is None or dequantizer.op_type not in DEQUANTIZERS:
