@@ -64,6 +64,7 @@ onstart:
     if only_reports():
         # Its end would take away the lock of the Snakemake that runs the study.
         workflow.persistence.unlock = lambda: None
+        processes.end_with_jobs(Path.cwd(), locked=False)
     # Jobs that run a Snakemake of their own hold no lock.
     elif workflow.is_main_process:
         processes.sign_lock(Path.cwd())

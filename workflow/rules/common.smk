@@ -72,8 +72,10 @@ ANSWERS = [Path(f"results/reports/{folder}/ANSWER.txt") for folder in BY_FOLDER]
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.
 # The environment of this Snakemake has inferprof in it, also where nobody activated it.
+# Ctrl-C is for Snakemake alone, which ends its jobs.
 shell.prefix(
-    f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH {forked.LIMIT}={STUDY.protocol['limit_s']} exec "
+    ("" if SUBMITS else "trap '' INT; ")
+    + f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH {forked.LIMIT}={STUDY.protocol['limit_s']} exec "
 )
 
 # Jobs of this host and outside of containers are forked from a server that has their libraries imported.
