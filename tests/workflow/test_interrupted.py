@@ -32,10 +32,8 @@ def test_ctrl_c_ends_a_study_at_once_and_the_same_command_goes_on(repository: Pa
         while not (log.exists() and log.read_text()):  # the job is at work
             assert study.poll() is None, said.read_text()
             time.sleep(0.05)
-        began = time.monotonic()
         os.killpg(study.pid, signal.SIGINT)
         assert study.wait(timeout=LONGEST_S) == 128 + signal.SIGINT
-    print("ended after", time.monotonic() - began, "s")
     text = said.read_text()
     assert "interrupted" in text.splitlines()[-1]
     assert "Traceback" not in text + log.read_text() and "WorkflowError" not in text

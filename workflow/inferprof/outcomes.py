@@ -16,9 +16,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from inferprof import documents, escape, forked
+from inferprof import documents, escape, forked, registry
 from inferprof.documents import Kind, Outcome
-from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, as_user_error, reason_of
+from inferprof.errors import (
+    LAST_EXIT_CODE,
+    CaseFailed,
+    SystemRefusal,
+    ToolError,
+    UserError,
+    as_user_error,
+    raised_at,
+    reason_of,
+)
 from inferprof.files import beside, document_text, read_json, write_document, write_text
 
 T = TypeVar("T")
@@ -65,7 +74,8 @@ def stage(name: str) -> Iterator[None]:
         logged = job_limit_s() is not None or sys.flags.dev_mode
         if logged and not isinstance(error, MemoryError):  # how much was asked for says all
             traceback.print_exc()
-        raise CaseFailed(reason_of(error), name) from error
+        plugin = raised_at(error, only=registry.OUTSIDE_MODULE)
+        raise CaseFailed(reason_of(error) + (f" ({plugin})" if plugin else ""), name) from error
 
 
 def failure(error: CaseFailed) -> dict[str, Any]:

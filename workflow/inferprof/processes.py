@@ -180,7 +180,7 @@ def sign_lock(folder: Path) -> None:
 
 
 def end_with_jobs(folder: Path, *, locked: bool = True) -> None:
-    """On Ctrl-C, and on SIGTERM, as `docker stop` sends it, end the jobs of this Snakemake and then itself, in seconds.
+    """On Ctrl-C and on SIGTERM, as `docker stop` sends it, end the jobs of this Snakemake and then itself, at once.
 
     Snakemake waits for running jobs, longer than a container is given. What was measured stays: its files are written
     whole. What was half done Snakemake has marked, and does again. The lock goes, where this process holds it.

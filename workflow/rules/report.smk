@@ -89,6 +89,7 @@ rule write_report:
         machine=slug,
         baseline=STUDY.config["baseline"],
         searches=searches_of,
+        shows=registry.sources("inferprof.plots", "inferprof.report.sections"),
     message:
         "Write the report"
     shell:
