@@ -106,7 +106,7 @@ def cost(args: argparse.Namespace) -> int:
     from inferprof.model import cost
 
     arguments.require_files(args.onnx)
-    spec = arguments.spec_of(args)
+    spec = arguments.fitting_spec(args)
     shape = spec.at(Shape.parse(args.shape))
     return outcomes.exit_code(outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx))
 
@@ -116,7 +116,7 @@ def expect(args: argparse.Namespace) -> int:
     from inferprof.model import data, expected, export, samples
 
     arguments.require_files(args.onnx)
-    spec = arguments.spec_of(args)
+    spec = arguments.fitting_spec(args)
     shape = spec.at(Shape.parse(args.shape)) if args.shape else None
     try:
         with outcomes.stage("expect"):
@@ -176,7 +176,7 @@ def build(args: argparse.Namespace) -> int:
     if backend.build is None:
         raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
     arguments.require_files(args.onnx)
-    spec, shape, variant = arguments.spec_of(args), Shape.parse(args.shape), arguments.variant_of(args)
+    spec, shape, variant = arguments.fitting_spec(args), Shape.parse(args.shape), arguments.variant_of(args)
     request = BuildRequest(args.onnx, spec, shape, variant, args.out, target=args.target)
     with progress.task(f"Build {spec.name} {shape} with {backend.name}", ("read the graph", "build the engine")):
         facts = outcomes.make(args.out, "build", partial(refusals.built, backend.build, request), args.onnx)

@@ -24,7 +24,7 @@ from inferprof import (
 from inferprof.best.rounds import given_up
 from inferprof.case import SPELLED, Case
 from inferprof.errors import UserError
-from inferprof.files import read_yaml
+from inferprof.files import read_json, read_yaml
 from inferprof.model import model_files as model_files_of
 from inferprof.ranks.world import World
 
@@ -128,6 +128,15 @@ def say_ends():
         sep="",
         end="",
     )
+
+
+def said_of_load(file):
+    """What came of a case under load, and where that is."""
+    from inferprof.serving import (
+        text,
+    )  # with NumPy and more, which no other use of this file needs
+
+    return f"{text.render(read_json(Path(file)))}\n  {file}"
 
 
 def on_every_machine(files):
