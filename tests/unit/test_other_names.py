@@ -45,7 +45,7 @@ def test_the_spec_of_another_model_is_refused_with_the_inputs_of_the_graph(
     argv = [places.get(word, word) for word in words]
     assert cli.main([*argv, "--spec", str(graph.with_name("other.yaml"))]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "tokens of " in line and "other.yaml is no input of" in line and "which has x:" in line
+    assert all(word in line for word in ("tokens of", "other.yaml", str(graph), "has x:"))
 
 
 def test_a_study_that_there_is_not_is_refused_with_those_that_there_are(

@@ -24,10 +24,10 @@ STACKS_S = 1.0
 """How long a process that is over its limit has to write down where it is."""
 END_S = 3.0
 """How long jobs have to end where their Snakemake is told to; a container that is stopped has 10 s in all."""
-_STAYS: Final = b"running jobs are ended, what was measured stays; the same command goes on where it stopped\n"
+_RESUMED: Final = b"running jobs are ended, what was measured stays; the same command goes on where it stopped\n"
 ENDED_BY: Final[Mapping[int, bytes]] = {
-    signal.SIGTERM: b"inferprof: told to end: " + _STAYS,
-    signal.SIGINT: b"\ninferprof: interrupted: " + _STAYS,
+    signal.SIGTERM: b"inferprof: told to end: " + _RESUMED,
+    signal.SIGINT: b"\ninferprof: interrupted: " + _RESUMED,
 }
 LOCKS = Path(".snakemake", "locks")
 HOLDER = Path(".snakemake", "inferprof-holder.json")

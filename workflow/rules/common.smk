@@ -195,9 +195,10 @@ def report_inputs(wildcards):
     return files
 
 
-def searches_of(wildcards):
-    """The searches for the best case that a report shows."""
-    return targets.searched(BY_FOLDER[wildcards.folder])
+def shown_besides(wildcards):
+    """What a report shows that is no input of it: the searches for the best case; and the plug-ins that show it."""
+    shown_by = registry.sources("inferprof.plots", "inferprof.report.sections")
+    return [targets.searched(BY_FOLDER[wildcards.folder]), shown_by]
 
 
 def diagnosis_inputs(wildcards):

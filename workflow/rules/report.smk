@@ -88,8 +88,7 @@ rule write_report:
         study="{folder}",
         machine=slug,
         baseline=STUDY.config["baseline"],
-        searches=searches_of,
-        shows=registry.sources("inferprof.plots", "inferprof.report.sections"),
+        shown=shown_besides,
     message:
         "Write the report"
     shell:

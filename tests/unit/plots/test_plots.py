@@ -203,7 +203,7 @@ def test_a_plot_that_raises_leaves_the_others_and_no_file(
     drawings = [(draw, measurements(), tmp_path / f"{name}.png") for name, draw in draws.items()]
     failed, not_sent, svg = render.every(drawings, processes)()
     assert isinstance(failed, render.Failed)
-    assert "ValueError: no axis in line two" in failed.reason and "test_plots.py:" in failed.reason
+    assert "no axis in line" in failed.reason and "test_plots.py:" in failed.reason
     assert isinstance(not_sent, render.Failed)
     assert isinstance(svg, str) and svg.startswith("<svg")
     assert [path.name for path in tmp_path.iterdir()] == ["device.png"]
