@@ -7,9 +7,22 @@ snakemake --cores 1 report                   what is known by now, also while th
 snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
 
+import sys
+from pathlib import Path
+
+from inferprof.errors import UserError
+from inferprof.files import read_yaml
 from snakemake.utils import min_version
 
 min_version("9.0")
+
+# Snakemake says of broken YAML neither file nor line. What --configfile names, it has read by now.
+try:
+    if Path("config.yaml").exists():
+        read_yaml(Path("config.yaml"))
+except UserError as error:
+    print(f"inferprof: {error}", file=sys.stderr)
+    sys.exit(2)
 
 
 configfile: "config.yaml"
@@ -64,6 +77,7 @@ onstart:
     if only_reports():
         # Its end would take away the lock of the Snakemake that runs the study.
         workflow.persistence.unlock = lambda: None
+        processes.end_with_jobs(Path.cwd(), locked=False)
     # Jobs that run a Snakemake of their own hold no lock.
     elif workflow.is_main_process:
         processes.sign_lock(Path.cwd())
@@ -81,6 +95,13 @@ onstart:
 onsuccess:
     if workflow.is_main_process and not only_reports():
         say_ends()
+        for job in workflow.dag.jobs:
+            if job.rule.name == "serving":
+                print(
+                    *(f"{said_of_load(file)}\n" for file in job.input),
+                    sep="",
+                    end="",
+                )
         for job in workflow.dag.jobs:
             if job.rule.name == "best_of_model":
                 print(Path(job.log[0]).read_text().partition("\n")[0])

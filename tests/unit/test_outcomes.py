@@ -43,7 +43,12 @@ def test_what_a_stage_raises_is_its_reason_in_one_line(error: Exception, reason:
     assert failed.stage == "load"
 
 
-def test_what_nobody_expected_leaves_its_traceback_and_too_little_memory_none(capsys: Any) -> None:
+def test_what_nobody_expected_leaves_its_traceback_in_a_log_alone_and_too_little_memory_none(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure_in("load", ZeroDivisionError())
+    assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.setenv(forked.LIMIT, "10")
     failure_in("load", MemoryError("Unable to allocate 8.00 EiB"))
     assert "Traceback" not in capsys.readouterr().err
     failure_in("load", ZeroDivisionError())

@@ -51,13 +51,16 @@ WITH_JOBS = (
 )
 
 
-def test_told_to_end_it_ends_its_jobs_first_also_stubborn_ones_and_leaves_no_lock(lock: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_ends_its_jobs_first_also_stubborn_ones_and_leaves_no_lock(
+    told: signal.Signals, lock: Path, tmp_path: Path
+) -> None:
     with subprocess.Popen([sys.executable, "-c", WITH_JOBS, tmp_path], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         jobs = [int(parent.stdout.readline()) for _ in range(2)]
         began = time.monotonic()
-        parent.terminate()
-        assert parent.wait(timeout=10) == 128 + signal.SIGTERM
+        parent.send_signal(told)
+        assert parent.wait(timeout=10) == 128 + told
     assert time.monotonic() - began < 10
     assert not any(map(alive, jobs))
     assert processes.release_stale_lock(tmp_path) is None and not lock.exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,7 @@ def quick(args: argparse.Namespace) -> None:
         say(f"{part}\n")
 
 
-def links(args: argparse.Namespace) -> None:
+def links(args: argparse.Namespace) -> int:
     """Measure collectives and copies between this machine's GPUs, by size; without a GPU between processes."""
     from inferprof import links, outcomes
 
@@ -62,6 +64,7 @@ def links(args: argparse.Namespace) -> None:
         write_document(args.out, "links", document)
     if document["status"] == "ok":
         say("\n".join(links.lines(document)))
+    return outcomes.exit_code(document)
 
 
 def links_flags(sub: argparse.ArgumentParser) -> None:
@@ -90,6 +93,16 @@ def best(args: argparse.Namespace) -> None:
         result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
     write_document(args.out, "trail", plain(result))
     say("\n".join(trail.lines(result)))
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Try here all that inferprof does, in under 10 minutes, and say what to do next. Exit code 1: a row failed."""
+    from inferprof import verify
+
+    content = verify.verify(verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine))
+    in_colours, width = sys.stdout.isatty(), shutil.get_terminal_size().columns
+    say(verify.drawn(content, width) if in_colours else verify.render(content), escaped=in_colours)
+    return verify.exit_code(content)
 
 
 def explain_flags(sub: argparse.ArgumentParser) -> None:

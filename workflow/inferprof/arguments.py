@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from inferprof import registry
+from inferprof import outcomes, registry
 from inferprof.allowed import check
 from inferprof.case import Case, Shape, Variant
 from inferprof.config import check_names
@@ -63,11 +63,27 @@ def spec_of(args: argparse.Namespace) -> Any:
     return model_spec.load(args.spec)
 
 
+def fitting_spec(args: argparse.Namespace) -> Any:
+    """The description of the model of the graph `args.onnx`. Raises UserError for that of another one.
+
+    A study pairs them itself: that is looked at where the verb is used by hand.
+    """
+    from inferprof.model import onnx_graph
+
+    spec = spec_of(args)
+    if outcomes.job_limit_s() is None and args.onnx.suffix == ".onnx" and args.onnx.stat().st_size:
+        has = [value.name for value in onnx_graph.inputs(onnx_graph.read(args.onnx))]
+        if foreign := [item.name for item in spec.inputs if item.name not in has]:
+            names = f"{', '.join(foreign)} of {args.spec} {'is no input' if len(foreign) == 1 else 'are no inputs'}"
+            raise UserError(f"{names} of {args.onnx}, which has {', '.join(has)}: give the spec of that model")
+    return spec
+
+
 def asked_shape(args: argparse.Namespace) -> tuple[Any, Shape | None]:
     """The spec and the shape of a verb that needs neither; a shape alone is refused, since nothing gives it sizes."""
     if args.shape and not args.spec:
         raise UserError(f"--shape {args.shape} needs --spec, which says which dimensions it gives sizes to")
-    model = spec_of(args) if args.spec else None
+    model = fitting_spec(args) if args.spec else None
     return model, model.at(Shape.parse(args.shape or "b1")) if model else None
 
 
@@ -85,7 +101,7 @@ def convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
     registry.check_precision(precision, dict(args.set))
-    spec = spec_of(args)
+    spec = fitting_spec(args)
     if args.shape:
         spec = spec.sized(spec.at(Shape.parse(args.shape)))
     return ConvertRequest(onnx, spec, {**precision.options, **dict(args.set)}, out)

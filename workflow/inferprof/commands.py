@@ -1,7 +1,7 @@
 """The verbs of the command line: one per stage, what each does is in `verbs`.
 
-Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke or the gate of `compare`
-failed, 2 user error, 3 the gate of `compare` is undecided.
+Exit codes: 0 done (as the job of a study also where the case failed: its document says so), 1 a job broke or the gate
+of `compare` failed, 2 user error, 3 the gate of `compare` is undecided, 4 what a verb was asked for by hand failed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ def main(argv: Sequence[str] | None = None, *, watched: bool = False) -> int:
     args = parser().parse_args(argv)
     if argv is None and not watched and (limit := outcomes.job_limit_s()):
         processes.go_on_watched(limit)
+    code = 1
     try:
-        return _run_verb(args)
+        code = _run_verb(args)
+        return code
     finally:
         with processes.reader_may_leave():
             sys.stdout.flush()
         if argv is None and getattr(args, "at_once", False):
-            processes.end_at_once()
+            processes.end_at_once(code)
 
 
 def _run_verb(args: argparse.Namespace) -> int:
@@ -108,7 +110,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "compare": (verbs.compare, flags.compare),
     "bundle": (verbs.bundle, flags.bundle),
     "unbundle": (verbs.unbundle, flags.unbundle),
-    "verify": (verbs.verify, flags.verify),
+    "verify": (answer_verbs.verify, flags.verify),
     "unlock": (verbs.unlock, flags.none),
 }
 """Verb → what it does, and what adds its flags."""

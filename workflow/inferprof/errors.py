@@ -9,6 +9,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,6 +20,9 @@ USER_ERRNOS = (
 """Errors of the system that are about the user's folder or disk."""
 NEARLY = 0.7
 """How alike two names are, by difflib's ratio, for one to be meant by the other."""
+PACKAGE = Path(__file__).parent
+LIBRARIES = Path(contextlib.__file__).parent
+"""The folder of Python's own modules, with those of other packages below it."""
 LAST_EXIT_CODE = 128
 """Larger ones are of shells and tools whose child a signal ended: 128 and its number."""
 
@@ -105,7 +109,30 @@ def failure_of(error: Exception) -> str:
     if isinstance(error, UserError):
         return str(error)
     logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
-    return f"{reason_of(error)}; this is a defect of inferprof"
+    return f"{reason_of(error)}; this is a defect of {raised_at(error) or 'inferprof'}"
+
+
+def raised_at(error: BaseException, only: str = "") -> str | None:
+    """`my_plot.py:12`: the innermost line of a plug-in, else of inferprof, in which an error was raised, if any.
+
+    Libraries are passed over. `only`: in modules whose names begin so. The log has the whole path.
+    """
+    every = [
+        (Path(place.tb_frame.f_code.co_filename), place.tb_lineno)
+        for place in _traceback(error)
+        if str(place.tb_frame.f_globals.get("__name__")).startswith(only)
+    ]
+    inside = [(file.relative_to(PACKAGE.parent), line) for file, line in every if file.is_relative_to(PACKAGE)]
+    folders = (PACKAGE, LIBRARIES)
+    own = [(file.name, line) for file, line in every if not any(map(file.is_relative_to, folders))]
+    return next((f"{file}:{line}" for file, line in reversed(own or inside)), None)
+
+
+def _traceback(error: BaseException) -> Iterator[TracebackType]:
+    place = error.__traceback__
+    while place:
+        yield place
+        place = place.tb_next
 
 
 def refused_by_system(error: Exception) -> bool:

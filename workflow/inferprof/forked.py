@@ -180,8 +180,7 @@ def _handed_over(connection: socket.socket, argv: Sequence[str]) -> int | None:
     if not begun:
         return None
     process = int(begun)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: os.kill(process, number))
+    signal.signal(signal.SIGTERM, lambda number, _: os.kill(process, number))
     code = answers.readline()
     if not code:
         sys.stderr.write("inferprof: the fork server of the study ended, and this job with it\n")

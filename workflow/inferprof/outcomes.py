@@ -16,14 +16,31 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from inferprof import documents, forked
+from inferprof import documents, escape, forked, registry
 from inferprof.documents import Kind, Outcome
-from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, as_user_error, reason_of
+from inferprof.errors import (
+    LAST_EXIT_CODE,
+    CaseFailed,
+    SystemRefusal,
+    ToolError,
+    UserError,
+    as_user_error,
+    raised_at,
+    reason_of,
+)
 from inferprof.files import beside, document_text, read_json, write_document, write_text
 
 T = TypeVar("T")
 FACTS: Final[Mapping[str, Kind]] = {".build.json": "build", ".convert.json": "convert"}
 """Suffixes of the documents that say how the product beside them was made."""
+FAILED: Final = 4
+"""The exit code of a verb started by hand whose stage failed: in a study that is a result, and the job is done."""
+
+
+def exit_code(document: Mapping[str, Any] | str | None) -> int:
+    """How a verb ends that gave this document, or failed for this reason: FAILED by hand, 0 as the job of a study."""
+    failed = document.get("status") == "failed" if isinstance(document, Mapping) else document is not None
+    return FAILED if failed and job_limit_s() is None else 0
 
 
 def job_limit_s() -> float | None:
@@ -36,9 +53,9 @@ def job_limit_s() -> float | None:
 def stage(name: str) -> Iterator[None]:
     """What fails inside is CaseFailed of this stage, or of a stage inside of it.
 
-    The traceback of an exception that nobody expected goes to stderr, which is the job's log. Raises SystemRefusal as
-    it is; by hand also UserError and ToolError, which in a job are about its case, and so results, unless a signal
-    ended the tool.
+    The traceback of an exception that nobody expected goes to stderr where that is a job's log, or Python's developer
+    mode asks for it (PYTHONDEVMODE=1). Raises SystemRefusal as it is; by hand also UserError and ToolError, which in
+    a job are about its case, and so results, unless a signal ended the tool.
     """
     try:
         with as_user_error():
@@ -54,9 +71,11 @@ def stage(name: str) -> Iterator[None]:
             raise
         raise CaseFailed(error.reason if isinstance(error, ToolError) else str(error), name) from error
     except Exception as error:
-        if not isinstance(error, MemoryError):  # how much was asked for says all
+        logged = job_limit_s() is not None or sys.flags.dev_mode
+        if logged and not isinstance(error, MemoryError):  # how much was asked for says all
             traceback.print_exc()
-        raise CaseFailed(reason_of(error), name) from error
+        plugin = raised_at(error, only=registry.OUTSIDE_MODULE)
+        raise CaseFailed(reason_of(error) + (f" ({plugin})" if plugin else ""), name) from error
 
 
 def failure(error: CaseFailed) -> dict[str, Any]:
@@ -81,8 +100,15 @@ def attempt(
                 raise CaseFailed(f"what it gave is no {kind} document: {str(error).removeprefix(': ')}") from None
             return made
     except CaseFailed as error:
-        sys.stderr.write(f"inferprof: failed at {error.stage}: {error}\n")
+        said(error)
         return failure(error)
+
+
+def said(error: CaseFailed) -> str:
+    """Say on stderr, in one line, that a stage failed, and return it."""
+    reason = f"failed at {error.stage}: {error}"
+    sys.stderr.write(escape.text(f"inferprof: {reason}\n"))
+    return reason
 
 
 def require_made(product: Path) -> None:
@@ -96,9 +122,9 @@ def require_made(product: Path) -> None:
     raise CaseFailed(f"{product} is empty, and no {' or '.join(FACTS)} beside it says why")
 
 
-def record(out: Path, kind: Kind, make: Callable[[], Mapping[str, Any]], *products: Path) -> dict[str, Any]:
-    """Write the document of a stage that makes something of products of earlier ones, or why it, or one of those,
-    failed."""
+def record(out: Path | None, kind: Kind, make: Callable[[], Mapping[str, Any]], *products: Path) -> dict[str, Any]:
+    """The document of a stage that makes something of products of earlier ones, or why it, or one of those, failed;
+    written where it has a place."""
 
     def content() -> Mapping[str, Any]:
         for product in products:
@@ -106,15 +132,21 @@ def record(out: Path, kind: Kind, make: Callable[[], Mapping[str, Any]], *produc
         return make()
 
     document = attempt(kind, content, kind)
-    write_document(out, kind, document)
+    if out:
+        write_document(out, kind, document)
     return document
 
 
-def make(out: Path, kind: Kind, build: Callable[[], Mapping[str, Any]], *products: Path) -> None:
-    """Make the product `out` and write its facts beside it; where that failed, the product is an empty file."""
-    facts = next(suffix for suffix, of in FACTS.items() if of == kind)
-    if record(beside(out, facts), kind, build, *products).get("status") == "failed":
+def make(out: Path, kind: Kind, build: Callable[[], Mapping[str, Any]], *products: Path) -> dict[str, Any]:
+    """Make the product `out` and write its facts beside it; where that failed, the product is an empty file.
+
+    Returns the facts.
+    """
+    suffix = next(suffix for suffix, of in FACTS.items() if of == kind)
+    facts = record(beside(out, suffix), kind, build, *products)
+    if facts.get("status") == "failed":
         write_text(out, "")
+    return facts
 
 
 def told(file: Path) -> str | None:
@@ -134,14 +166,14 @@ def ends(files: Iterable[str], *, named: bool) -> list[str]:
     return [f"{file}: {outcome}" for file, outcome in every if outcome and (named or outcome != "ok")]
 
 
-def make_onnx(out: Path, convert: Callable[[], Mapping[str, Any]], *products: Path) -> None:
-    """Make an ONNX file; its facts hold its size and the seconds that it took."""
+def make_onnx(out: Path, convert: Callable[[], Mapping[str, Any]], *products: Path) -> dict[str, Any]:
+    """Make an ONNX file; its facts, which it returns, hold its size and the seconds that it took."""
     started = time.monotonic()
 
     def timed() -> Mapping[str, Any]:
         return {**convert(), "bytes": out.stat().st_size, "seconds": round(time.monotonic() - started, 1)}
 
-    make(out, "convert", timed, *products)
+    return make(out, "convert", timed, *products)
 
 
 @contextlib.contextmanager

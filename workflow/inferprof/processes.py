@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from inferprof.units import GIB
 
@@ -24,6 +24,11 @@ STACKS_S = 1.0
 """How long a process that is over its limit has to write down where it is."""
 END_S = 3.0
 """How long jobs have to end where their Snakemake is told to; a container that is stopped has 10 s in all."""
+_RESUMED: Final = b"running jobs are ended, what was measured stays; the same command goes on where it stopped\n"
+ENDED_BY: Final[Mapping[int, bytes]] = {
+    signal.SIGTERM: b"inferprof: told to end: " + _RESUMED,
+    signal.SIGINT: b"\ninferprof: interrupted: " + _RESUMED,
+}
 LOCKS = Path(".snakemake", "locks")
 HOLDER = Path(".snakemake", "inferprof-holder.json")
 """Beside the lock: who holds it, and which files it is."""
@@ -117,11 +122,11 @@ def kill_tree(process: int) -> None:
         os.kill(process, signal.SIGKILL)
 
 
-def end_at_once() -> NoReturn:
-    """End this process without unloading its libraries."""
+def end_at_once(code: int) -> NoReturn:
+    """End this process with an exit code, without unloading its libraries."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def run_merged(
@@ -174,21 +179,27 @@ def sign_lock(folder: Path) -> None:
     (folder / HOLDER).write_text(json.dumps({**_identity(os.getpid()), "locks": _locks(folder)}), encoding="utf-8")
 
 
-def end_with_jobs(folder: Path) -> None:
-    """On SIGTERM, as `docker stop` sends it, end the jobs of this Snakemake and then itself, within seconds.
+def end_with_jobs(folder: Path, *, locked: bool = True) -> None:
+    """On Ctrl-C and on SIGTERM, as `docker stop` sends it, end the jobs of this Snakemake and then itself, at once.
 
     Snakemake waits for running jobs, longer than a container is given. What was measured stays: its files are written
-    whole. What was half done Snakemake has marked, and does again. The lock goes.
+    whole. What was half done Snakemake has marked, and does again. The lock goes, where this process holds it.
     """
 
     def end(number: int, _: object) -> NoReturn:
-        os.write(2, b"inferprof: told to end: running jobs are ended, what was measured stays\n")
+        for each in ENDED_BY:
+            signal.signal(each, signal.SIG_IGN)
+        os.write(2, ENDED_BY[number])
+        for stream in (1, 2):  # Snakemake's threads would say of each job that it failed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         _end_children()
-        shutil.rmtree(folder / LOCKS, ignore_errors=True)
-        (folder / HOLDER).unlink(missing_ok=True)
+        if locked:
+            shutil.rmtree(folder / LOCKS, ignore_errors=True)
+            (folder / HOLDER).unlink(missing_ok=True)
         os._exit(128 + number)
 
-    signal.signal(signal.SIGTERM, end)
+    for number in ENDED_BY:
+        signal.signal(number, end)
 
 
 def _end_children() -> None:

@@ -33,6 +33,8 @@ class _Named(Protocol):
 Plugin = TypeVar("Plugin", bound=_Named)
 
 
+OUTSIDE_MODULE: Final = "inferprof_plugin_"
+"""How the names of modules begin that come from such a file."""
 OUTSIDE: Final = "INFERPROF_PLUGINS"
 """The environment variable that names Python files whose constants are plug-ins too."""
 
@@ -45,7 +47,7 @@ def load_outside(files: str) -> list[ModuleType]:
 @functools.cache
 def _loaded(path: Path) -> ModuleType:
     """A file as a module, under a name that follows from its path: another process finds its functions again."""
-    name = f"inferprof_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{OUTSIDE_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UserError(
@@ -68,6 +70,18 @@ def _inside(package: str, folders: Iterable[str]) -> Iterator[ModuleType]:
         except Exception as error:
             file = f"{package.replace('.', '/')}/{module_info.name}.py"
             raise UserError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def sources(*packages: str) -> list[str]:
+    """Where plug-ins of packages come from, so that a new one is news: their modules, and the files outside with a
+    digest of each. Imports none of them."""
+    specs = [importlib.util.find_spec(package) for package in packages]
+    folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
+    outside = [Path(file) for file in os.environ.get(OUTSIDE, "").split(os.pathsep) if file]
+    return [
+        *sorted(module.name for module in pkgutil.iter_modules(folders)),
+        *(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in outside if file.is_file()),
+    ]
 
 
 def constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof import arguments, config, flag_values, flags
+from inferprof import arguments, config, flag_values, flags, outcomes
 from inferprof.case import REFERENCE, Shape
 from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError
@@ -17,7 +17,7 @@ SHARED: Final = ("precision", "variant", "set", "machine", "probed", "seed")
 """Flags that `inferprof run` has too."""
 
 
-def serve(args: argparse.Namespace) -> None:
+def serve(args: argparse.Namespace) -> int:
     """Put a case under load: single requests, batches formed by a policy; what was predicted, and what came."""
     from inferprof.serving import measure, text
 
@@ -26,6 +26,7 @@ def serve(args: argparse.Namespace) -> None:
     write_document(args.out, "serving", result)
     say(text.render(result))
     args.at_once = result["status"] == "failed"
+    return outcomes.exit_code(result)
 
 
 def serve_flags(sub: argparse.ArgumentParser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -51,25 +50,25 @@ def cases(args: argparse.Namespace) -> None:
     write_document(args.out.with_name("profilers.json"), "profilers", planned.refused_profilers())
 
 
-def export(args: argparse.Namespace) -> None:
+def export(args: argparse.Namespace) -> int:
     """Write a model as fp32 ONNX, and facts about the export beside it."""
     from inferprof.model import export
 
     spec = arguments.spec_of(args)
-    outcomes.make_onnx(args.out, lambda: export.export(spec, args.out))
+    return outcomes.exit_code(outcomes.make_onnx(args.out, lambda: export.export(spec, args.out)))
 
 
-def quantize(args: argparse.Namespace) -> None:
+def quantize(args: argparse.Namespace) -> int:
     """Convert a model to a number format, and write facts about the conversion beside it."""
     from inferprof import precisions
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx)
     request = arguments.convert_request(args, args.onnx, args.out)
-    outcomes.make_onnx(args.out, lambda: precisions.convert(precision, request), args.onnx)
+    return outcomes.exit_code(outcomes.make_onnx(args.out, lambda: precisions.convert(precision, request), args.onnx))
 
 
-def audit(args: argparse.Namespace) -> None:
+def audit(args: argparse.Namespace) -> int:
     """Say what an ONNX graph really computes in."""
     from inferprof.model import audit
 
@@ -77,13 +76,15 @@ def audit(args: argparse.Namespace) -> None:
     if args.precision:
         registry.look_up("precision", args.precision, registry.precisions())
     spec, shape = arguments.asked_shape(args)
-    if args.out:
-        outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape, spec), args.onnx)
-    else:
-        say(audit.render(audit.audit(args.onnx, args.precision, shape, spec)))
+    result = outcomes.record(
+        args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape, spec), args.onnx
+    )
+    if not args.out and result.get("status") != "failed":
+        say(audit.render(result))
+    return outcomes.exit_code(result)
 
 
-def partition(args: argparse.Namespace) -> None:
+def partition(args: argparse.Namespace) -> int:
     """Say which nodes of an ONNX graph TensorRT would take and which would fall back, and why; needs no GPU."""
     from inferprof.backends import tensorrt_partition
 
@@ -94,28 +95,28 @@ def partition(args: argparse.Namespace) -> None:
     def partition() -> dict[str, Any]:
         return {**tensorrt_partition.partition(args.onnx, shapes), "shape": str(shape) if shape else None}
 
-    if args.out:
-        outcomes.record(args.out, "partition", partition, args.onnx)
-    else:
-        say(tensorrt_partition.render(partition()))
+    result = outcomes.record(args.out, "partition", partition, args.onnx)
+    if not args.out and result.get("status") != "failed":
+        say(tensorrt_partition.render(result))
+    return outcomes.exit_code(result)
 
 
-def cost(args: argparse.Namespace) -> None:
+def cost(args: argparse.Namespace) -> int:
     """Count the FLOPs and bytes of each node of an ONNX graph at a shape."""
     from inferprof.model import cost
 
     arguments.require_files(args.onnx)
-    spec = arguments.spec_of(args)
+    spec = arguments.fitting_spec(args)
     shape = spec.at(Shape.parse(args.shape))
-    outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx)
+    return outcomes.exit_code(outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx))
 
 
-def expect(args: argparse.Namespace) -> None:
+def expect(args: argparse.Namespace) -> int:
     """Compute the outputs that each run of a graph or model must agree with; with --samples those of its formats."""
     from inferprof.model import data, expected, export, samples
 
     arguments.require_files(args.onnx)
-    spec = arguments.spec_of(args)
+    spec = arguments.fitting_spec(args)
     shape = spec.at(Shape.parse(args.shape)) if args.shape else None
     try:
         with outcomes.stage("expect"):
@@ -129,25 +130,28 @@ def expect(args: argparse.Namespace) -> None:
                 raise UserError("expect: --shape says of which inputs, or --samples of how many")
     except CaseFailed as error:
         expected.write_reason(f"{error.stage}: {error}", args.out)
+        return outcomes.exit_code(outcomes.said(error))
+    return 0
 
 
-def accuracy(args: argparse.Namespace) -> None:
+def accuracy(args: argparse.Namespace) -> int:
     """Compare a converted graph with the fp32 graph on real inputs."""
     from inferprof.model import accuracy, expected, samples
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx, args.reference)
     request = arguments.convert_request(args, args.reference, args.onnx)
-    outcomes.record(
+    result = outcomes.record(
         args.out,
         "accuracy",
         lambda: accuracy.measure(request, precision, samples.feeds, args.samples, args.seed, expected.of_samples),
         args.reference,
         args.onnx,
     )
+    return outcomes.exit_code(result)
 
 
-def sensitivity(args: argparse.Namespace) -> None:
+def sensitivity(args: argparse.Namespace) -> int:
     """Say which nodes of a graph lose the accuracy in a number format, why, and which to leave out; needs no GPU."""
     from inferprof import sensitivity
     from inferprof.sensitivity import answer
@@ -156,15 +160,15 @@ def sensitivity(args: argparse.Namespace) -> None:
     arguments.require_files(args.onnx)
     request = arguments.convert_request(args, args.onnx, args.onnx)
 
-    def analyse() -> dict[str, Any]:
-        return sensitivity.analyse(request, precision, args.samples)
-
-    result = outcomes.record(args.out, "sensitivity", analyse, args.onnx) if args.out else analyse()
+    result = outcomes.record(
+        args.out, "sensitivity", lambda: sensitivity.analyse(request, precision, args.samples), args.onnx
+    )
     if result.get("status") != "failed":
         say(answer.render(result))
+    return outcomes.exit_code(result)
 
 
-def build(args: argparse.Namespace) -> None:
+def build(args: argparse.Namespace) -> int:
     """Build an engine. A graph that the runtime refuses is a result: an empty engine and its reason."""
     from inferprof.backends import refusals
     from inferprof.plugins import BuildRequest
@@ -173,13 +177,14 @@ def build(args: argparse.Namespace) -> None:
     if backend.build is None:
         raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
     arguments.require_files(args.onnx)
-    spec, shape, variant = arguments.spec_of(args), Shape.parse(args.shape), arguments.variant_of(args)
+    spec, shape, variant = arguments.fitting_spec(args), Shape.parse(args.shape), arguments.variant_of(args)
     request = BuildRequest(args.onnx, spec, shape, variant, args.out, target=args.target)
     with progress.task(f"Build {spec.name} {shape} with {backend.name}", ("read the graph", "build the engine")):
-        outcomes.make(args.out, "build", partial(refusals.built, backend.build, request), args.onnx)
+        facts = outcomes.make(args.out, "build", partial(refusals.built, backend.build, request), args.onnx)
+    return outcomes.exit_code(facts)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> int:
     """Measure one case in this process and write its record."""
     from inferprof import workload
 
@@ -187,6 +192,7 @@ def run(args: argparse.Namespace) -> None:
     write_document(args.out, "watched" if args.profiled else "record", record)
     # After a fault of the GPU, libraries were seen to crash while they are unloaded; the record is whole by now.
     args.at_once = record["status"] == "failed"
+    return outcomes.exit_code(record)
 
 
 def compile_ahead(args: argparse.Namespace) -> None:
@@ -196,7 +202,7 @@ def compile_ahead(args: argparse.Namespace) -> None:
     write_document(args.out, "build", workload.compile_ahead(arguments.run_request(args)))
 
 
-def trtexec(args: argparse.Namespace) -> None:
+def trtexec(args: argparse.Namespace) -> int:
     """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
     from inferprof import trtexec
 
@@ -204,31 +210,35 @@ def trtexec(args: argparse.Namespace) -> None:
     result = outcomes.record(args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine)
     if result.get("status") != "failed":
         say(trtexec.render(result))
+    return outcomes.exit_code(result)
 
 
-def capture(args: argparse.Namespace) -> None:
+def capture(args: argparse.Namespace) -> int:
     """Run a command (inferprof run …) under a profiler and keep what it saw, or the reason where it refuses."""
     from inferprof import profilers
 
     profiler = registry.look_up("profiler", args.profiler, registry.profilers())
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    profilers.capture_or_reason(profiler, command, args.out, args.timeline, args.record)
+    return outcomes.exit_code(profilers.capture_or_reason(profiler, command, args.out, args.timeline, args.record))
 
 
-def table(args: argparse.Namespace) -> None:
+def table(args: argparse.Namespace) -> int:
     """Turn a capture into rows of the tidy table."""
     from inferprof import profilers
     from inferprof.tables import schema
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
     case = Case.of_capture(args.capture.absolute())
+    reason = None
     try:
         with outcomes.stage("table"):
             frame = schema.of_case(profilers.read(profiler, args.capture, args.iteration), args.machine, case)
     except CaseFailed as error:
+        reason = outcomes.said(error)
         frame = schema.of_case(schema.not_measured(str(error), args.tool), args.machine, case)
     with written_whole(args.out) as partial:
         frame.to_parquet(partial)
+    return outcomes.exit_code(reason)
 
 
 def formats(args: argparse.Namespace) -> int:
@@ -319,16 +329,6 @@ def unbundle(args: argparse.Namespace) -> None:
     say(bundles.render(manifest, args.out, reported=args.report))
     if args.report:
         _say_answer(args.out / "reports" / manifest.study / "REPORT.txt")
-
-
-def verify(args: argparse.Namespace) -> int:
-    """Try here all that inferprof does, in under 10 minutes, and say what to do next. Exit code 1: a row failed."""
-    from inferprof import verify
-
-    content = verify.verify(verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine))
-    in_colours, width = sys.stdout.isatty(), shutil.get_terminal_size().columns
-    say(verify.drawn(content, width) if in_colours else verify.render(content), escaped=in_colours)
-    return verify.exit_code(content)
 
 
 def unlock(args: argparse.Namespace) -> None:

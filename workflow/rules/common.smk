@@ -24,7 +24,7 @@ from inferprof import (
 from inferprof.best.rounds import given_up
 from inferprof.case import SPELLED, Case
 from inferprof.errors import UserError
-from inferprof.files import read_yaml
+from inferprof.files import read_json, read_yaml
 from inferprof.model import model_files as model_files_of
 from inferprof.ranks.world import World
 
@@ -72,8 +72,10 @@ ANSWERS = [Path(f"results/reports/{folder}/ANSWER.txt") for folder in BY_FOLDER]
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.
 # The environment of this Snakemake has inferprof in it, also where nobody activated it.
+# Ctrl-C is for Snakemake alone, which ends its jobs.
 shell.prefix(
-    f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH {forked.LIMIT}={STUDY.protocol['limit_s']} exec "
+    ("" if SUBMITS else "trap '' INT; ")
+    + f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH {forked.LIMIT}={STUDY.protocol['limit_s']} exec "
 )
 
 # Jobs of this host and outside of containers are forked from a server that has their libraries imported.
@@ -126,6 +128,15 @@ def say_ends():
         sep="",
         end="",
     )
+
+
+def said_of_load(file):
+    """What came of a case under load, and where that is."""
+    from inferprof.serving import (
+        text,
+    )  # with NumPy and more, which no other use of this file needs
+
+    return f"{text.render(read_json(Path(file)))}\n  {file}"
 
 
 def on_every_machine(files):
@@ -184,9 +195,10 @@ def report_inputs(wildcards):
     return files
 
 
-def searches_of(wildcards):
-    """The searches for the best case that a report shows."""
-    return targets.searched(BY_FOLDER[wildcards.folder])
+def shown_besides(wildcards):
+    """What a report shows that is no input of it: the searches for the best case; and the plug-ins that show it."""
+    shown_by = registry.sources("inferprof.plots", "inferprof.report.sections")
+    return [targets.searched(BY_FOLDER[wildcards.folder]), shown_by]
 
 
 def diagnosis_inputs(wildcards):

@@ -11,6 +11,7 @@ rule diagnose:
         "results/log/{machine}/diagnosis/{model}.log",
     params:
         refused=refused_cases,
+        checks=registry.sources("inferprof.diagnosis"),
         thresholds=targets.flags(STUDY.config["thresholds"]),
     message:
         "Diagnose the cases of {wildcards.model}"

@@ -88,7 +88,7 @@ rule write_report:
         study="{folder}",
         machine=slug,
         baseline=STUDY.config["baseline"],
-        searches=searches_of,
+        shown=shown_besides,
     message:
         "Write the report"
     shell:

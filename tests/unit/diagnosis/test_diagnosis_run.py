@@ -60,21 +60,21 @@ def test_a_check_that_misses_something_on_the_way_says_what() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (lambda: 1 / 0, "ZeroDivisionError: division by zero; this is a defect of inferprof"),
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
         (
             lambda: Clear("", {"share": float("inf")}),
-            "ValueError: the check asked gave a number that is not finite; this is a defect of inferprof",
+            "ValueError: the check asked gave a number that is not finite",
         ),
         (
             lambda: Clear("", {"share": 1e200}),
-            "ValidationError: Expected `float` <= 1e+24 - at `$.evidence[...]`; this is a defect of inferprof",
+            "ValidationError: Expected `float` <= 1e+24 - at `$.evidence[...]`",
         ),
-        (lambda: [], "TypeError: the check asked gave neither findings nor Clear; this is a defect of inferprof"),
+        (lambda: [], "TypeError: the check asked gave neither findings nor Clear"),
         (
             lambda: ["text"],
-            "TypeError: the check asked gave neither findings nor Clear; this is a defect of inferprof",
+            "TypeError: the check asked gave neither findings nor Clear",
         ),
-        (lambda: None, "TypeError: 'NoneType' object is not iterable; this is a defect of inferprof"),
+        (lambda: None, "TypeError: 'NoneType' object is not iterable"),
     ],
 )
 def test_a_check_that_fails_is_not_assessed(
@@ -82,7 +82,7 @@ def test_a_check_that_fails_is_not_assessed(
 ) -> None:
     failing = dataclasses.replace(check(Clear("")), run=lambda frames: given())
     answer = run.answer(failing, NOTHING)
-    assert (answer.verdict, answer.reason, answer.findings) == ("not assessed", reason, ())
+    assert (answer.verdict, answer.findings) == ("not assessed", ()) and str(answer.reason).startswith(reason)
     caplog.clear()
 
 

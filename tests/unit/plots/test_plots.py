@@ -202,7 +202,8 @@ def test_a_plot_that_raises_leaves_the_others_and_no_file(
     draws = {"failing": no_plot, "not_sent": lambda frame: None, "device": latency.DEVICE.draw}
     drawings = [(draw, measurements(), tmp_path / f"{name}.png") for name, draw in draws.items()]
     failed, not_sent, svg = render.every(drawings, processes)()
-    assert failed == render.Failed("ValueError: no axis in line two; this is a defect of inferprof")
+    assert isinstance(failed, render.Failed)
+    assert "no axis in line" in failed.reason and "test_plots.py:" in failed.reason
     assert isinstance(not_sent, render.Failed)
     assert isinstance(svg, str) and svg.startswith("<svg")
     assert [path.name for path in tmp_path.iterdir()] == ["device.png"]

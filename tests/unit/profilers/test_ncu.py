@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from tests.unit.facts import facts, naming
 
-from inferprof import cli, profilers, registry
+from inferprof import cli, outcomes, profilers, registry
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
 from inferprof.machine import hardware
@@ -204,7 +204,7 @@ def test_a_refusal_is_a_result_and_not_a_broken_job(
     ncu_on_path(f"cat <<'END'\n{log}END\nexit 9")
     out, record = tmp_path / "capture/ncu/vit/fp16/ort_cuda/default/b8.ncu-rep", tmp_path / "b8.record.json"
     flags = ["--timeline", str(table), "--out", str(out), "--record", str(record)]
-    assert not cli.main(["capture", "ncu", *flags, "--", "true"])
+    assert cli.main(["capture", "ncu", *flags, "--", "true"]) == outcomes.FAILED
     assert json.loads(record.read_text())["reason"].startswith(reason)
     (row,) = profilers.read(ncu.NCU, out).to_dict("records")
     assert (row["level"], row["metric"]) == ("run", "not_measured")
@@ -237,7 +237,7 @@ def test_a_timeline_without_single_kernels_is_a_result_too(
     frame = pd.read_parquet(table)
     frame[frame["level"] != "kernel"].to_parquet(table)
     out = tmp_path / "b8.ncu-rep"
-    assert not cli.main(["capture", "ncu", "--timeline", str(table), "--out", str(out), "--", "true"])
+    assert cli.main(["capture", "ncu", "--timeline", str(table), "--out", str(out), "--", "true"]) == outcomes.FAILED
     assert [facts(text, "node", "timeline") for text in profilers.read(ncu.NCU, out)["text"].tolist()] == [
         ["ncu", "timeline", "no", "kernels", "one", "one", "CUDA", "node"]
     ]

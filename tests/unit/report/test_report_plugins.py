@@ -36,7 +36,7 @@ CHECK = Check(name="failing", title="Failing", level="host", scope="case", needs
 PLOT = Plot(name="failing", title="A failing plot", caption="", needs={"end_to_end_ms": 1}, draw=fail, place=5,
             section="Latency")
 """
-DEFECT = "ValueError: it broke in its second line; this is a defect of inferprof"
+DEFECT = "ValueError: it broke in its second line; this is a defect of added.py:8"
 
 
 @pytest.fixture
@@ -188,6 +188,29 @@ def test_a_plot_whose_needs_cannot_be_looked_at_takes_nothing_else(
     caplog.clear()
 
 
+def test_a_plot_of_a_section_that_there_is_not_is_refused_with_those_that_there_are(
+    add: Callable[[str], None], cpu_study: Results, tmp_path: Path
+) -> None:
+    add(SERIES.replace("{needs}", "{}").replace('"Latency"', '"Latenzy"'))
+    (tmp_path / "plots").mkdir()
+    blocks = figures.draw(evidence_of(cpu_study), tmp_path / "plots")().blocks
+    (said,) = (block.text for block in blocks if isinstance(block, Text) and block.mark == "fail")
+    assert all(word in said for word in ("A plot of series", "Latenzy", "did you mean Latency?", "Under load"))
+    assert not list((tmp_path / "plots").glob("series-*"))
+
+
+def test_a_new_plug_in_and_a_change_to_one_are_news_to_what_is_made_with_them(
+    add: Callable[[str], None], tmp_path: Path
+) -> None:
+    packages = "inferprof.diagnosis", "inferprof.plots"
+    before = registry.sources(*packages)
+    assert {"unsteady_host", "waterfall"} <= set(before)
+    add("A = 1")
+    with_it = registry.sources(*packages)
+    add("A = 2")
+    assert before != with_it != registry.sources(*packages) != before
+
+
 def rows_without_a_cell(evidence: Evidence) -> Any:
     return [Table("short", "", (Column("a", "a"), Column("b", "b")), ((words("x"),),))]
 
@@ -212,7 +235,7 @@ def test_a_section_may_fail_in_any_way(
     monkeypatch.setattr(compose, "sections", lambda: {"failing": failing})
     (section,) = compose.compose(evidence_of(cpu_study)).sections
     (said,) = section.blocks
-    assert isinstance(said, Text) and said.mark == "fail" and mentions(said.text, "defect of inferprof")
+    assert isinstance(said, Text) and said.mark == "fail" and mentions(said.text, "defect of")
     caplog.clear()
 
 

@@ -17,7 +17,7 @@ from inferprof.bundles import archive
 from inferprof.bundles.scrub import scrubber, secrets
 from inferprof.case import OF_DUELS, Case
 from inferprof.documents import Environment, Record
-from inferprof.errors import UserError
+from inferprof.errors import UserError, unknown
 from inferprof.files import naming, written_whole
 from inferprof.secret import redact
 from inferprof.tables.records import CASE_KEY, read_cases, rows_of
@@ -63,6 +63,9 @@ def write(
     """
     study = _folder(results, study, machine)
     cases = _cases(results, study, machine)
+    names = {f"{case.precision}/{case.backend}/{case.variant}" for case in cases}
+    if baseline and cases and baseline not in names:
+        raise unknown("baselines", [baseline], names)
     paths = sorted({path.relative_to(results).as_posix() for path in _files(results, study, machine, cases)})
     records = [name for name in paths if name.startswith(f"{machine}/benchmark/")]
     if not records and VERIFIED[0] not in paths:

@@ -90,10 +90,11 @@ def aimed(profiler: Profiler, timeline: Path) -> Profiler:
 
 def capture_or_reason(
     profiler: Profiler, argv: Sequence[str], out: Path, timeline: Path | None = None, record: Path | None = None
-) -> None:
+) -> str | None:
     """Capture, aimed by a timeline's table if it is given; where that cannot be done, `out` holds the reason.
 
     So does `record`, the run's own, if the run could not write it. The reason of a run that failed is the capture's.
+    Returns the reason.
     """
     if record:
         record.unlink(missing_ok=True)
@@ -104,6 +105,8 @@ def capture_or_reason(
         write_json(out, {"not_measured": str(error) if error.stage == "capture" else f"{error.stage}: {error}"})
         if record and not record.exists():
             write_document(record, "watched", outcomes.failure(error))
+        return outcomes.said(error)
+    return None
 
 
 def capture(

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
-from inferprof.errors import failure_of
+from inferprof.errors import failure_of, meant
 from inferprof.plots import engine_graph, render
 from inferprof.plots.waterfall import WATERFALL, in_card
+from inferprof.plugins import Plot
 from inferprof.report import answers, plot_frame
 from inferprof.report.common import few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, SectionContent, Text
+from inferprof.report.section import sections
 from inferprof.report.sections.layers import SECTION, cases
 from inferprof.tables.nodes import layer_graph, layer_times
 
@@ -78,11 +80,12 @@ def _plots(evidence: Evidence) -> tuple[list[Wanted], list[Text]]:
     """The plots of each model, and why others cannot be drawn."""
     frame = evidence.once(plot_frame.of)
     wanted: list[Wanted] = []
-    failed: list[Text] = []
+    failed = [_not_drawn(plot.title, reason) for plot in registry.plots().values() if (reason := misplaced(plot))]
     lacking: dict[tuple[str, str], list[str]] = {}
+    plots = sorted((plot for plot in registry.plots().values() if not misplaced(plot)), key=lambda plot: plot.place)
     for model in evidence.models:
         of_model = frame[frame["model"] == model]
-        for plot in sorted(registry.plots().values(), key=lambda plot: plot.place):
+        for plot in plots:
             title = f"{plot.title}: {model}"
             try:
                 reason = render.lacks(plot, of_model)
@@ -96,6 +99,14 @@ def _plots(evidence: Evidence) -> tuple[list[Wanted], list[Text]]:
             drawing = plot.draw, of_model, f"{plot.name}-{model}"
             wanted.append(Wanted(*drawing, title, plot.caption, plot.section))
     return wanted, [*failed, *_left_out(lacking)]
+
+
+def misplaced(plot: Plot) -> str | None:
+    """Why a plot has no place: no report has a section of that title."""
+    titles = [section.title for section in sections().values()]
+    if plot.section in titles:
+        return None
+    return f"section is {plot.section!r}; allowed: {', '.join(sorted(titles))}{meant([plot.section], titles)}"
 
 
 def _answers(evidence: Evidence) -> list[Wanted]:

@@ -47,7 +47,10 @@ def read_cases(path: Path) -> pd.DataFrame:
     try:
         cases = pd.read_csv(path, dtype=str, keep_default_na=False)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; the study writes it before anything runs") from None
+        reports = next((folder for folder in path.parents if folder.name == "reports"), path.parent)
+        studies = [folder.parent.relative_to(reports).as_posix() for folder in sorted(reports.rglob(path.name))]
+        exist = f"; studies here: {', '.join(studies)}" if studies else ""
+        raise UserError(f"{path}: no such file; the study writes it before anything runs{exist}") from None
     except ValueError as error:
         raise UserError(f"{path} is not CSV: {error}; {NOT_OURS}") from None
     if lacking := [column for column in CASES_COLUMNS if column not in cases.columns]:
