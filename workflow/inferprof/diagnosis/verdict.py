@@ -23,8 +23,8 @@ from typing import Final, get_args
 from msgspec.structs import replace
 
 from inferprof import registry
-from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis import ranks
+from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis.ranks import Work
 from inferprof.diagnosis.times import iteration, on_gpu, percent
 from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict

@@ -2,10 +2,10 @@
 
 A kernel's format is that of the tensor-core operations that ncu counted; else the one in its name; else that of its
 layer's operands, of which the wider decides: a product of FP8 with FP16 is computed in FP16. A name that stands for
-both 16-bit formats has that of all other products. Where nothing tells, it is NOT_TOLD. Of 8-bit floats ncu counts all alike: whether they are scaled by blocks (MXFP8) is in the name, or E8M0
-scales are among the layer's inputs; where neither tells, both are said, unless the GPU has no block scales. Matrix
-products (products, convolutions, attention) are told apart from the rest, since a number format is asked for on their
-account.
+both 16-bit formats has that of all other products. Where nothing tells, it is NOT_TOLD. Of 8-bit floats ncu counts
+all alike: whether they are scaled by blocks (MXFP8) is in the name, or E8M0 scales are among the layer's inputs;
+where neither tells, both are said, unless the GPU has no block scales. Matrix products (products, convolutions,
+attention) are told apart from the rest, since a number format is asked for on their account.
 """
 
 from __future__ import annotations
