@@ -143,9 +143,11 @@ def own_work(frames: Frames) -> Work:
     rows, count = traced(frames), iterations_of(traced(frames))
     talks = collective_rows(frames)
     own = {gpu: of_ranges(part)[ITERATION]["kernel_busy"] for gpu, part in _by_gpu(rows).items()}
-    told = {gpu: values.get("waiting_total", 0.0) for gpu, values in wide(talks[talks["name"].ne(ALL)]).items()}
+    paired = {gpu: values.get("waiting_total", 0.0) for gpu, values in wide(talks[talks["name"].ne(ALL)]).items()}
     whole = {gpu: values.get("exposed_total", 0.0) for gpu, values in wide(talks[talks["name"].eq(ALL)]).items()}
-    waits = {gpu: min(ns, (told if any(told.values()) else whole).get(gpu, 0.0) / count) for gpu, ns in own.items()}
+    waits = {
+        gpu: min(ns, (paired if any(paired.values()) else whole).get(gpu, 0.0) / count) for gpu, ns in own.items()
+    }
     busiest = frames.timeline["device"].dropna()
     return Work(max(own[gpu] - waits[gpu] for gpu in own), waits.get(int(busiest.iloc[0]), 0.0))
 

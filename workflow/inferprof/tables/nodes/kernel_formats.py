@@ -88,11 +88,11 @@ def _with_half(kernels: pd.Series[str], formats: pd.DataFrame) -> pd.DataFrame:
     """With the 16-bit format of kernels whose name does not tell which: that of all other products, if they have one
     in common, else NOT_TOLD."""
     either = kernels.map(lambda name: bool(_EITHER_HALF.match(str(name)))) & formats["source"].eq("name")
-    told = set(formats.loc[formats["matrix"] & ~either, "dtype"]) & set(_HALVES)
-    which = next(iter(told)) if len(told) == 1 else NOT_TOLD
+    halves = set(formats.loc[formats["matrix"] & ~either, "dtype"]) & set(_HALVES)
+    which = next(iter(halves)) if len(halves) == 1 else NOT_TOLD
     return formats.assign(
         dtype=formats["dtype"].mask(either, which),
-        source=formats["source"].mask(either, "others" if which in told else None),
+        source=formats["source"].mask(either, "others" if which in halves else None),
     )
 
 
