@@ -78,3 +78,22 @@ def test_a_symbol_of_another_name_is_told_with_the_one_that_is_meant(embedding: 
         quick.asked(embedding, "b2_s64")
     with pytest.raises(UserError, match=r"b2_s64t3; its symbols: .*length$"):
         quick.asked(embedding, "b2_s64t3")
+
+
+def test_what_only_moves_a_few_bytes_has_no_least_time(tmp_path: Path) -> None:
+    graph = quick.asked(_gather(tmp_path / "gather.onnx"), None)
+    floors = list(quick._least_times(graph))
+    assert not any("compute," in line or "by compute" in line for line in floors)
+    assert len(floors) == 1 + len(SHOWN)
+
+
+def _gather(path: Path) -> Path:
+    rows = onnx.numpy_helper.from_array(np.ones((16, 8), np.float32), "w")
+    index, out = (
+        onnx.helper.make_tensor_value_info(name, dtype, dims)
+        for name, dtype, dims in (("i", onnx.TensorProto.INT64, ["b"]), ("o", onnx.TensorProto.FLOAT, ["b", 8]))
+    )
+    made = onnx.helper.make_graph([onnx.helper.make_node("Gather", ["w", "i"], ["o"])], "g", [index], [out], [rows])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(made, opset_imports=opset, ir_version=10), path)
+    return path

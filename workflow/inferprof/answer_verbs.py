@@ -24,15 +24,15 @@ def explain(args: argparse.Namespace) -> None:
         cases = explain.explain(args.files, *asked)
         from inferprof.explain import terminal  # what is refused is refused at once, without the report's libraries
 
-        say(terminal.of_cases(cases, args.out))
+        for part in terminal.of_cases(cases, args.out):
+            say(part)
         return
     from inferprof.explain import terminal
 
-    say(
-        terminal.of_difference(
-            explain.one(args.files, *asked), explain.one(args.against, *asked), args.model, args.out
-        )
-    )
+    both = [*args.files, *args.against]
+    a, b = explain.one(args.files, *asked, beside=both), explain.one(args.against, *asked, beside=both)
+    for part in terminal.of_difference(a, b, args.model, args.out):
+        say(part)
 
 
 def watch(args: argparse.Namespace) -> int:
@@ -43,7 +43,8 @@ def watch(args: argparse.Namespace) -> int:
     graphs: Any = "graph" if args.whole_graphs else "node"
     asked = watch.Asked(command, args.tool, args.bare, graphs, args.iteration, args.model)
     cases, code = watch.watch(asked, args.out)
-    say(terminal.of_cases(cases, args.out))
+    for part in terminal.of_cases(cases, args.out):
+        say(part)
     return int(code != 0)
 
 

@@ -52,7 +52,7 @@ def written_whole(path: Path) -> Iterator[Path]:
             yield path
         return
     path = path.resolve() if path.is_symlink() else path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with naming(path, partial):
@@ -70,11 +70,24 @@ def naming(path: Path, partial: Path | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         of_partial = partial is not None and str(error.filename) == str(partial)
-        if of_partial and error.errno == errno.ENOENT:  # as in /proc
-            raise PermissionError(errno.EACCES, "no file can be made there", str(path)) from None
+        if of_partial and error.errno == errno.ENOENT:
+            raise _nothing_can_be_made(path) from None
         if error.filename is None or of_partial:
             error.filename = str(path)
         raise
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those around it, where it is not there yet. Raises PermissionError where none can be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        raise _nothing_can_be_made(path) from None
+
+
+def _nothing_can_be_made(path: Path) -> PermissionError:
+    """For what /proc says instead."""
+    return PermissionError(errno.EACCES, "nothing can be made there", str(path))
 
 
 @contextlib.contextmanager
@@ -88,7 +101,10 @@ def folder_made_whole(out: Path) -> Iterator[Path]:
     for left in near.glob(f".{glob.escape(out.name)}-*{UNFINISHED}"):
         with contextlib.suppress(OSError), _locked(left):
             shutil.rmtree(left)
-    private = Path(tempfile.mkdtemp(UNFINISHED, f".{out.name}-", near))
+    try:
+        private = Path(tempfile.mkdtemp(UNFINISHED, f".{out.name}-", near))
+    except FileNotFoundError:
+        raise _nothing_can_be_made(out) from None
     with (
         _locked(private),
         subprocess.Popen(
@@ -98,7 +114,7 @@ def folder_made_whole(out: Path) -> Iterator[Path]:
         ),
     ):
         yield private / "results"
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(out.parent)
         (private / "results").replace(out)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from inferprof import documents, registry, run_request, stats, workload
 from inferprof.backends import refusals, tensorrt_partition
-from inferprof.case import REFERENCE, Case, Shape, Variant
+from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.machine import hardware, peaks
 from inferprof.measure import timing
@@ -22,7 +22,10 @@ from inferprof.model.model_spec import ModelSpec
 from inferprof.report.sections.gpu_floors import SHOWN
 from inferprof.tables.limits import gpu_floors
 from inferprof.units import NS_PER_MS
+from inferprof.words import figure, ms
 
+OWN: Final = "own"
+"""In place of a number format: that of the graph, whatever it is."""
 ASSUMED: Final = 128
 """The size of a symbol that neither the file nor the user gives one."""
 BUDGET_S: Final = 1.0
@@ -70,7 +73,7 @@ def _latencies(graph: Asked) -> Iterator[str]:
     yield f"Latency here ({machine.slug}), end to end"
     for name in BACKENDS:
         backend = registry.backends()[name]
-        case = Case(graph.spec.name, REFERENCE, name, "default", graph.shape.label)
+        case = Case(graph.spec.name, OWN, name, "default", graph.shape.label)
         reason = refusals.of(name, backend.refuses, case, machine)
         yield f"  {backend.title:20}{reason or _latency(graph, case, machine.slug)}"
 
@@ -87,7 +90,7 @@ def _latency(graph: Asked, case: Case, slug: str) -> str:
     low, median, high = (ns / NS_PER_MS for ns in (ends[0], statistics.median(samples), ends[1]))
     rate = graph.shape.batch / median * 1e3
     doubt = "" if end_to_end["settled"] else "; not settled when its warm-up ended"
-    return f"{median:.3g} ms ({low:.3g} to {high:.3g}, n {len(samples)}), {rate:.3g} items/s{doubt}"
+    return f"{median:.3g} ms ({low:.3g} to {high:.3g}, n {len(samples)}), {figure(rate)} items/s{doubt}"
 
 
 def _least_times(graph: Asked) -> Iterator[str]:
@@ -97,8 +100,15 @@ def _least_times(graph: Asked) -> Iterator[str]:
     yield "Least time on GPUs in the graph's own formats: a lower bound by the datasheets, not a prediction"
     for name, title in SHOWN.items():
         floor = by_name[name]
-        time = floor.not_known if floor.ns is None else f"{floor.ns / NS_PER_MS:.3g} ms, by {floor.limit}"
-        yield f"  {title:20}{time}"
+        yield f"  {title:20}{_floor(floor)}"
+
+
+def _floor(floor: gpu_floors.Floor) -> str:
+    if floor.ns is None:
+        return floor.not_known
+    if floor.limit is None:
+        return "none: it computes nothing, and what it reads and writes fits into the L2"
+    return f"{ms(floor.ns) if floor.ns >= 1 else 'below 1 ns'}, by {floor.limit}"
 
 
 def _cost(content: dict[str, Any]) -> documents.Cost:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Final
 
 from inferprof.units import NS_PER_MS
 
+LEAST_NS: Final = 100
+"""Fewer are hard to read as ms."""
+NOTHING: Final = 1e-6
+"""Of sums that cancel out, what doubles leave."""
 _PLURAL_ES: Final = ("s", "x", "ch", "sh")
 
 
@@ -23,6 +28,14 @@ def _plural(noun: str) -> str:
 
 
 def ms(ns: float, digits: int = 3) -> str:
-    """A duration in words: `2.33 ms`, `1,108 ms`."""
+    """A duration in words: `2.33 ms`, `1,108 ms`, `50 ns` of less than 100 ns."""
     value = ns / NS_PER_MS
-    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.{digits}g} ms"
+    return f"{figure(ns, digits)} ns" if 0 < abs(ns) < LEAST_NS else f"{figure(value, digits)} ms"
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """A number with so many digits and never an exponent: `3,410`, `2.33`, `0.000213`, `0` of what is rounding."""
+    if abs(value) < NOTHING:
+        return "0"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+    return f"{Decimal(text):f}" if "e" in text else text

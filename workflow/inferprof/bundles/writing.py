@@ -18,7 +18,7 @@ from inferprof.bundles.scrub import scrubber, secrets
 from inferprof.case import OF_DUELS, Case
 from inferprof.documents import Environment, Record
 from inferprof.errors import UserError, unknown
-from inferprof.files import naming, written_whole
+from inferprof.files import make_folder, naming, written_whole
 from inferprof.secret import redact
 from inferprof.tables.records import CASE_KEY, read_cases, rows_of
 
@@ -179,7 +179,7 @@ def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]
 
 def _put(content: bytes, path: Path) -> dict[str, Any]:
     """Write a file; what the manifest says of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with naming(path):
         path.write_bytes(content)
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

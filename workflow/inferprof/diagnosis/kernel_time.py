@@ -17,7 +17,7 @@ from inferprof.tables.nodes import layer_times
 from inferprof.tables.nodes.trt_join import layer_of_path
 from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import own_name
-from inferprof.tables.trace.kernel_compare import iterations, of_iterations, per_iteration
+from inferprof.tables.trace.kernel_compare import of_iterations, on_gpus, per_iteration
 from inferprof.words import ms
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _per_iteration(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
     """name, instances and value (ns) of what was launched in an iteration, or in all of a trace without any."""
     totals = rows[rows["metric"].eq("duration_total")]
     sums = of_iterations(totals, level).groupby("name", as_index=False)[["instances", "value"]].sum()
-    return sums.assign(**{column: sums[column] / max(1, iterations(totals)) for column in ("instances", "value")})
+    return sums.assign(**{column: sums[column] / max(1, on_gpus(rows)) for column in ("instances", "value")})
 
 
 def kernels_ns(frames: Frames) -> float | None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from inferprof.diagnosis.times import on_several_gpus
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits import link_speed
+from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT, iterations_of
+from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.units import MEGA
 from inferprof.words import ms
 
@@ -28,6 +32,15 @@ CAUSES: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """What the last GPU does longer → what that means, and what to do."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of an iteration over several GPUs, ns: least is what the GPU with the most work of its own computes and
+    transfers, which all others must wait for; waits is what the busiest GPU's kernels wait for others."""
+
+    least: float = 0.0
+    waits: float = 0.0
 
 
 def _late_rank(frames: Frames) -> list[Finding] | Clear:
@@ -120,6 +133,29 @@ def _messages(frames: Frames, gpu: int) -> tuple[str, dict[str, float]]:
             numbers[f"{name}_link_gb_s"] = bus / counts[name] / alone
             words += f" The link does {bus / counts[name] / alone:.3g} GB/s with these."
     return words, numbers
+
+
+def own_work(frames: Frames) -> Work:
+    """Of a case over several GPUs: what no end of waiting shortens, and what of the kernels is waiting. Where waiting
+    is not told, communication counts as it."""
+    if frames.tool is None or not on_several_gpus(frames):
+        return Work()
+    rows, count = traced(frames), iterations_of(traced(frames))
+    talks = collective_rows(frames)
+    own = {gpu: of_ranges(part)[ITERATION]["kernel_busy"] for gpu, part in _by_gpu(rows).items()}
+    paired = {gpu: values.get("waiting_total", 0.0) for gpu, values in wide(talks[talks["name"].ne(ALL)]).items()}
+    whole = {gpu: values.get("exposed_total", 0.0) for gpu, values in wide(talks[talks["name"].eq(ALL)]).items()}
+    waits = {
+        gpu: min(ns, (paired if any(paired.values()) else whole).get(gpu, 0.0) / count) for gpu, ns in own.items()
+    }
+    busiest = frames.timeline["device"].dropna()
+    return Work(max(own[gpu] - waits[gpu] for gpu in own), waits.get(int(busiest.iloc[0]), 0.0))
+
+
+def _by_gpu(rows: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """GPU → its rows, of those that compute in iterations."""
+    busy = rows[rows["name"].eq(ITERATION) & rows["metric"].eq("kernel_busy")]
+    return {int(gpu): rows[rows["device"].eq(gpu)] for gpu in busy["device"].unique()}
 
 
 def _per_iteration(frames: Frames) -> dict[int, dict[str, float]]:

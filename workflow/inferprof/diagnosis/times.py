@@ -13,7 +13,7 @@ from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
 from inferprof.plugins import Boundary
 from inferprof.tables.limits.waterfall import Part, of_ranges, watched
 from inferprof.tables.nodes import providers
-from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
+from inferprof.tables.trace.kernel_compare import ITERATION, of_iterations, on_gpus
 from inferprof.units import NS_PER_MS
 from inferprof.words import ms
 
@@ -97,7 +97,7 @@ def copying(frames: Frames, *directions: Direction) -> Time:
         raise NotAssessed("the stages h2d and d2h of a bare run, or a timeline with copies")
     crossing = link_copies(frames)
     total = float(crossing.loc[crossing["metric"] == "duration_total", "value"].sum())
-    return Time(total / max(1, iterations(frames.timeline)) + iteration(frames)["idle_copy"], frames.tool, "medium")
+    return Time(total / max(1, on_gpus(frames.timeline)) + iteration(frames)["idle_copy"], frames.tool, "medium")
 
 
 def link_copies(frames: Frames) -> pd.DataFrame:

@@ -23,10 +23,12 @@ from typing import Final, get_args
 from msgspec.structs import replace
 
 from inferprof import registry
+from inferprof.diagnosis import ranks
 from inferprof.diagnosis.kernel_time import kernels_ns
-from inferprof.diagnosis.times import on_gpu, percent
+from inferprof.diagnosis.ranks import Work
+from inferprof.diagnosis.times import iteration, on_gpu, percent
 from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict
-from inferprof.findings import OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
+from inferprof.findings import END_TO_END, OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.schema import of_first
 from inferprof.words import ms
@@ -60,13 +62,16 @@ def of_case(frames: Frames, answers: Sequence[Answer]) -> Verdict:
     """The verdict on a case from the answers of all checks about it; of one that failed, why."""
     if frames.failure:
         return Verdict(f"It failed: {frames.failure}.", (), None, ())
-    return judge(answers, frames.total, times_of(frames), "" if on_gpu(frames) else _operators(frames))
+    longest = "" if on_gpu(frames) else _operators(frames)
+    return judge(answers, frames.total, times_of(frames), longest, ranks.own_work(frames))
 
 
 def times_of(frames: Frames) -> dict[Resource, float]:
     """How long each resource takes in the total, ns, as far as the waterfall, a profile or a CPU's stages tell."""
     if not on_gpu(frames):
         return _by_stages(frames)
+    if frames.total is not None and frames.tool and frames.waterfall.get("total_ns") is None:
+        return _by_timeline(frames)
     parts: dict[Resource, float | None] = {
         "launch": frames.waterfall.get("launch_ns"),
         "idle": frames.waterfall.get("idle_ns"),
@@ -75,6 +80,21 @@ def times_of(frames: Frames) -> dict[Resource, float]:
         "execution": frames.waterfall.get("execution_ns"),
     }
     return {resource: float(time) for resource, time in parts.items() if time is not None}
+
+
+def _by_timeline(frames: Frames) -> dict[Resource, float]:
+    """Of a case that nothing measured without a profiler: what its busiest GPU does, in parts that add up to its
+    iteration."""
+    seen = iteration(frames)
+    if frames.total is None or frames.total.of == END_TO_END or "gpu_busy" not in seen:
+        return {"kernels": seen["kernel_busy"]} if "kernel_busy" in seen else {}
+    launch, copy = seen["idle_launch"], seen["gpu_busy"] - seen["kernel_busy"] + seen["idle_copy"]
+    return {
+        "launch": launch,
+        "idle": seen["gpu_idle"] - launch - seen["idle_copy"],
+        "copy": copy,
+        "kernels": seen["kernel_busy"],
+    }
 
 
 def _by_stages(frames: Frames) -> dict[Resource, float]:
@@ -99,10 +119,14 @@ def _operators(frames: Frames) -> str:
 
 
 def judge(
-    answers: Sequence[Answer], total: Total | None, times: Mapping[Resource, float], operators: str = ""
+    answers: Sequence[Answer],
+    total: Total | None,
+    times: Mapping[Resource, float],
+    operators: str = "",
+    work: Work | None = None,
 ) -> Verdict:
-    """The same from the answers, what shares are of, and, where they are known, the resources' times in ns and the
-    longest operators in words."""
+    """The same from the answers, what shares are of, and, where they are known, the resources' times in ns, the
+    longest operators in words, and the work of several GPUs."""
     every = [
         Ranked(answer.check, answer.level, as_measured(finding))
         for answer in answers
@@ -119,7 +143,7 @@ def judge(
     where = " ".join(part for part in (_where(groups, total, times), operators) if part)
     shares = {} if total is None else {name: share for share, name in noticed(groups, total, times)}
     sentence = _sentence(groups, answers, total, where)
-    return Verdict(sentence, tuple(groups), _sum(groups, total), cautions, shares)
+    return Verdict(sentence, tuple(groups), _sum(groups, total, work or Work()), cautions, shares)
 
 
 def as_measured(finding: Finding) -> Finding:
@@ -166,12 +190,16 @@ def _together(findings: Iterable[Finding], limit: float | None) -> Gain | None:
     return Gain(min(high, max(gain.low_ns for own in gains.values() for gain in own)), high)
 
 
-def _sum(groups: Sequence[Group], total: Total | None) -> Gain | None:
-    """What all groups gain together, of no more than the total."""
+def _sum(groups: Sequence[Group], total: Total | None, work: Work) -> Gain | None:
+    """What all groups gain together, of no more than the total. Of several GPUs one waits in its kernels while
+    another waits for launches: of all such time no more than what the one with most to do leaves."""
     gains = [group.gain for group in groups if group.gain]
     if not gains:
         return None
+    kernels = max((group.gain.high_ns for group in groups if group.gain and group.resource == "kernels"), default=0.0)
     room = float("inf") if total is None else total.ns
+    if total is not None:
+        room = min(room, max(0.0, total.ns - work.least) + max(0.0, kernels - work.waits))
     return Gain(min(room, sum(gain.low_ns for gain in gains)), min(room, sum(gain.high_ns for gain in gains)))
 
 

@@ -14,7 +14,7 @@ from inferprof.explain.foreign import Foreign
 from inferprof.explain.sides import COUNTED, Side
 from inferprof.tables import aligned
 from inferprof.units import NS_PER_US
-from inferprof.words import counted, ms
+from inferprof.words import counted, figure, ms
 
 LEAST: Final = 0.01
 """Ours: of the larger total, a change that is worth a line."""
@@ -76,8 +76,8 @@ def _times(ratio: float) -> str:
 
 
 def _signed(ns: float) -> str:
-    size = f"{abs(ns):.3g} ns" if abs(ns) < NS_PER_US else ms(abs(ns))
-    return f"{'−' if ns < 0 else '+'}{size}"
+    size = f"{figure(abs(ns))} ns" if abs(ns) < NS_PER_US else ms(abs(ns))
+    return size if size == "0 ns" else f"{'−' if ns < 0 else '+'}{size}"
 
 
 def _from(difference: Difference) -> Iterator[Entry]:

@@ -9,12 +9,12 @@ from typing import Final
 
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import distinct
-from inferprof.diagnosis.times import percent
+from inferprof.diagnosis.times import on_several_gpus, percent
 from inferprof.diagnosis.verdict import gain_in_words
-from inferprof.explain.foreign import Foreign
+from inferprof.explain.foreign import Foreign, busiest
 from inferprof.findings import Finding
 from inferprof.tables.limits import waterfall
-from inferprof.tables.trace import derived, kernel_compare
+from inferprof.tables.trace import collectives, derived, kernel_compare
 from inferprof.tables.trace.api_kind import UNTIED
 from inferprof.tables.trace.idle import IDLE_CAUSES
 from inferprof.tables.trace.kernel_compare import ITERATION
@@ -118,7 +118,8 @@ def _iterations(foreign: Foreign) -> Iterator[Entry]:
         chooses = "" if choice.reason == UNTIED else " (--iteration RANGE chooses)"
         yield Entry("iteration", f"none: {choice.reason}; the capture counts as a whole{chooses}", 1)
     else:
-        yield Entry("iteration", f"{choice.count} × {ms(choice.mean_ns or 0.0)}: {choice.reason}")
+        of_gpus = _of_gpus(foreign)
+        yield Entry("iteration", f"{choice.count} × {ms(choice.mean_ns or 0.0)}{of_gpus}: {choice.reason}")
     others = [c for c in choice.candidates if c.name != choice.by][:SHOWN]
     phases = [p for p in choice.periods if choice.by == "period" and p.share >= waterfall_share()][:SHOWN]
     if others:
@@ -127,6 +128,15 @@ def _iterations(foreign: Foreign) -> Iterator[Entry]:
     if len(phases) > 1:
         listed = "; ".join(f"{p.count} × {ms(float(p.took.mean()))}, {100 * p.share:.0f} %" for p in phases)
         yield Entry("", f"phases that repeat, in order: {listed}", 5)
+
+
+def _of_gpus(foreign: Foreign) -> str:
+    """How long an iteration takes on each GPU, where processes of their own have iterations of their own."""
+    rows = foreign.rows[foreign.rows["name"].eq(ITERATION) & foreign.rows["device"].notna()]
+    lengths = rows[rows["metric"].isin(("gpu_busy", "gpu_idle"))].groupby("device")["value"].sum()
+    if lengths.map(ms).nunique() < 2:
+        return ""
+    return f" ({', '.join(f'GPU {gpu} {ms(ns)}' for gpu, ns in lengths.items())})"
 
 
 def waterfall_share() -> float:
@@ -184,7 +194,9 @@ def _where(foreign: Foreign) -> Iterator[Entry]:
     of, whole, parts = whole_and_parts
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     shown = [f"{percent(ns / whole)} {name}" for name, ns in ordered if ns / whole >= LEAST]
-    yield Entry("where", f"of {of} ({ms(whole)}): {', '.join(shown)}")
+    several = foreign.frames.tool and on_several_gpus(foreign.frames)
+    gpu = f", GPU {busiest(foreign.frames)}" if several else ""
+    yield Entry("where", f"of {of} ({ms(whole)}{gpu}): {', '.join(shown)}")
 
 
 def _kernels(foreign: Foreign) -> Iterator[Entry]:
@@ -206,6 +218,8 @@ def _kernels(foreign: Foreign) -> Iterator[Entry]:
         for name, duration in zip(distinct(list(top["name"])), top["duration"], strict=True)
     )
     unit = "an iteration" if foreign.choice is not None and foreign.choice.by else "in all"
+    if foreign.frames.tool and collectives.iterations_of(rows) < kernel_compare.iterations(rows):
+        unit = f"{unit} (mean of {counted(rows['device'].nunique(), 'GPU')})"
     launches = float(table["launches"].sum())
     graphs = kernel_compare.of_iterations(rows[rows["metric"].eq("duration_total")], "graph")
     count = kernel_compare.iterations(rows) or 1
@@ -301,11 +315,10 @@ def _devices(foreign: Foreign) -> Iterator[Entry]:
         return
     wide = own.pivot_table(index="device", columns="metric", values="value", aggfunc="mean")
     listed = "; ".join(
-        f"GPU {device} busy {percent(float(row['gpu_busy_share']))}, "
-        f"waits for launches {percent(float(row['launch_bound']))}"
+        f"GPU {device} {percent(float(row['gpu_busy_share']))}, {percent(float(row['launch_bound']))}"
         for device, row in wide.iterrows()
     )
-    yield Entry("GPUs", listed, 2)
+    yield Entry("GPUs", f"busy, waiting for launches: {listed}", 2)
 
 
 def _formats(foreign: Foreign) -> Iterator[Entry]:

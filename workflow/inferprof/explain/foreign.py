@@ -12,7 +12,8 @@ import pandas as pd
 from msgspec import structs
 
 from inferprof.case import Case
-from inferprof.diagnosis import frames, run, verdict
+from inferprof.diagnosis import frames, ranks, run, verdict
+from inferprof.diagnosis.times import on_several_gpus
 from inferprof.documents.diagnosed import Verdict
 from inferprof.explain import graph
 from inferprof.findings import Answer, Frames, Total
@@ -92,16 +93,26 @@ def of(
         *(answer for capture in captures for answer in capture.answers),
     ]
     total = own.total or next((capture.total for capture in captures if capture.total), None)
-    judged = verdict.judge(given, total, verdict.times_of(own) if own.total else {})
+    times, work = (verdict.times_of(own) if own.total else {}), ranks.own_work(own)
+    judged = verdict.judge(given, total, times, work=work)
     return Foreign(names, case, captures, rows, choice, own, given, judged, total)
 
 
 def _of_means(own: Frames) -> Frames:
-    """With shares of an iteration's mean, which the parts beside them add up to, and not of its median."""
-    mean = waterfall.of_ranges(own.timeline).get(ITERATION, {}).get("duration_mean") if own.tool else None
-    if mean is None or own.total is None:
+    """With shares of an iteration's mean, which the parts beside them add up to, and not of its median; of several
+    GPUs that of the busiest, which those parts are of."""
+    seen = waterfall.of_ranges(own.timeline).get(ITERATION, {}) if own.tool else {}
+    if "gpu_busy" not in seen or own.total is None:
         return own
-    return dataclasses.replace(own, total=structs.replace(own.total, ns=mean))
+    total = structs.replace(own.total, ns=seen["gpu_busy"] + seen["gpu_idle"])
+    if on_several_gpus(own):
+        total = structs.replace(total, of=f"{total.of} on GPU {busiest(own)}")
+    return dataclasses.replace(own, total=total)
+
+
+def busiest(own: Frames) -> int:
+    """The GPU that the timeline is of."""
+    return int(own.timeline["device"].dropna().iloc[0])
 
 
 def _no_peers(case: Case) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from inferprof.bundles.archive import MANIFEST
 from inferprof.errors import UserError
-from inferprof.readers import capture_file
+from inferprof.readers import capture_file, carried
 from inferprof.readers.kind import Kind
 
 MOST_BYTES: Final = 1 << 34
@@ -44,13 +44,28 @@ class Opened:
     kind: Kind
 
 
-def opened(paths: Sequence[Path], folder: Path) -> list[Opened]:
-    """The files, unpacked into a folder where they have to be. Raises UserError for one that can't be read."""
+def opened(paths: Sequence[Path], folder: Path, beside: Sequence[Path] = ()) -> list[Opened]:
+    """The files, unpacked into a folder where they have to be, each with a name that it shares with none beside it.
+
+    Raises UserError for one that can't be read."""
     files: list[Opened] = []
     for path in paths:
         with named_as_given(path, folder):
-            files += _opened(path, path.name, folder)
+            files += _opened(path, _name(path, [*paths, *beside]), folder)
     return files
+
+
+def _name(path: Path, others: Sequence[Path]) -> str:
+    """The end of the path that no other one has: mostly the file's name, without that of its packing."""
+    own = _parts(path)
+    rest = {_parts(other) for other in others} - {own}
+    length = next(n for n in range(1, len(own) + 1) if all(other[-n:] != own[-n:] for other in rest))
+    return "/".join(own[-length:])
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    whole = path.absolute()
+    return (*whole.parts[:-1], re.sub(r"(?<=.)\.(?:gz|xz|bz2)$", "", whole.name))
 
 
 @contextlib.contextmanager
@@ -66,11 +81,11 @@ def _opened(path: Path, name: str, folder: Path, given: Path | None = None) -> I
     given = given or path
     if opener := _packed_by(path):
         path = _unpacked(path, opener, folder)
-        name = name.removesuffix(".gz").removesuffix(".xz").removesuffix(".bz2")
     if members := list(_members(path, folder)):
         for member in members:
             yield from _opened(member, f"{name}/{member.name}", folder, given)
         return
+    path = carried.plain(path, folder)
     kind = capture_file.recognise(path)
     if kind.refusal and kind.convert:
         path = kind.convert(path, folder)

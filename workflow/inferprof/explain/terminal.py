@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from inferprof.explain import answer
@@ -12,23 +12,24 @@ from inferprof.explain.foreign import Foreign
 WIDEST = 120
 
 
-def of_cases(cases: Sequence[Foreign], out: Path | None) -> str:
-    """The answers, and where their report is."""
-    text = "\n\n".join(answer.render(case, _width()) for case in cases)
-    if not out:
-        return text
-    from inferprof.explain import page
+def of_cases(cases: Sequence[Foreign], out: Path | None) -> Iterator[str]:
+    """The answers, then where their report is. Raises OSError behind them where none can be written."""
+    yield "\n\n".join(answer.render(case, _width()) for case in cases)
+    if out:
+        from inferprof.explain import page
 
-    return f"{text}\ninferprof: wrote {page.write(cases, out)}"
+        yield f"inferprof: wrote {page.write(cases, out)}"
 
 
-def of_difference(a: Foreign, b: Foreign, model: Path | None, out: Path | None) -> str:
-    """What differs between two, and where its report is. Raises UserError for what can't be compared."""
+def of_difference(a: Foreign, b: Foreign, model: Path | None, out: Path | None) -> Iterator[str]:
+    """What differs between two, then where its report is. Raises UserError for what can't be compared, and OSError
+    behind the answer where no report can be written."""
     from inferprof.explain import against, against_answer, page
 
     difference = against.compare(a, b, model)
-    text = answer.render_entries(against.title(difference), against_answer.entries(difference), _width())
-    return f"{text}\ninferprof: wrote {page.write_difference(difference, out)}" if out else text
+    yield answer.render_entries(against.title(difference), against_answer.entries(difference), _width())
+    if out:
+        yield f"inferprof: wrote {page.write_difference(difference, out)}"
 
 
 def _width() -> int:

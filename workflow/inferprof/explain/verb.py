@@ -29,24 +29,29 @@ def explain(files: Sequence[Path], iteration: str | None = None, model: Path | N
     return [replace(case, graph=described) for case in cases]
 
 
-def one(files: Sequence[Path], iteration: str | None = None, model: Path | None = None) -> Foreign:
-    """What files tell together that are said to be of one program. Raises UserError for two traces."""
-    every = [entry for group in _groups(files) for entry in group]
+def one(
+    files: Sequence[Path], iteration: str | None = None, model: Path | None = None, beside: Sequence[Path] = ()
+) -> Foreign:
+    """What files tell together that are said to be of one program; beside: all from which their names tell them.
+    Raises UserError for two traces."""
+    every = [entry for group in _groups(files, beside) for entry in group]
     if sum(capture.timeline is not None for _, capture in every) > 1:
         raise UserError(f"{', '.join(map(str, files))} are several traces: give one on each side of --against")
     return _case(every, iteration, model)
 
 
-def _groups(files: Sequence[Path]) -> list[list[tuple[str, Capture]]]:
+def _groups(files: Sequence[Path], beside: Sequence[Path] = ()) -> list[list[tuple[str, Capture]]]:
     with tempfile.TemporaryDirectory(prefix="inferprof-explain-") as folder:
-        return list(_programs(opening.opened(files, Path(folder)), Path(folder)))
+        return list(_programs(opening.opened(files, Path(folder), beside), Path(folder)))
 
 
 def _case(group: Sequence[tuple[str, Capture]], iteration: str | None, model: Path | None) -> Foreign:
     from inferprof.explain import foreign
 
     names, captures = [name for name, _ in group], [capture for _, capture in group]
-    return foreign.of(names, captures, foreign.case_of(captures, names[0].partition(".")[0]), iteration, model)
+    *folders, last = names[0].split("/")
+    case = foreign.case_of(captures, "_".join([*folders, last.partition(".")[0]]))
+    return foreign.of(names, captures, case, iteration, model)
 
 
 def _programs(opened: Sequence[Opened], folder: Path) -> Iterator[list[tuple[str, Capture]]]:

@@ -25,6 +25,7 @@ from inferprof.errors import UserError, ended, unknown
 from inferprof.explain import inside
 from inferprof.explain.foreign import Foreign
 from inferprof.explain.verb import explain
+from inferprof.files import make_folder
 from inferprof.machine import hardware
 from inferprof.profilers import capturing, nsys, nsys_scrub
 
@@ -66,6 +67,8 @@ def watch(asked: Asked, out: Path | None = None) -> tuple[list[Foreign], int]:
         raise UserError(f"no program {' '.join(asked.command[:1])} can be started: give the command behind `--`")
     outside = asked.tool == nsys.NAME or (asked.tool is None and _has_nsys())
     modules = {} if outside else _modules(asked.tool)
+    if out:  # before the program ran in vain
+        make_folder(out / CAPTURES)
     with tempfile.TemporaryDirectory(prefix="inferprof-watch-") as private, _interrupts_end_the_program():
         folder = Path(private)
         bare = [_run(asked.command, folder)] if asked.bare else []
@@ -151,7 +154,7 @@ def _recorded_inside(command: Sequence[str], watched: Mapping[str, str], folder:
 def _scrubbed(folder: Path, modules: Mapping[str, str], kept: Path) -> list[Path]:
     """What was recorded, without secrets, in a folder of its own; the binary report stays behind."""
     hidden = scrub.secrets((), folder)
-    kept.mkdir(parents=True, exist_ok=True)
+    make_folder(kept)
     files = []
     for export in folder.glob("*.sqlite"):
         nsys_scrub.scrub(export, hidden)

@@ -25,6 +25,7 @@ from inferprof.model.operators import (
 )
 from inferprof.model.products import Product, one_branch, products_of
 from inferprof.model.typed_graph import TypedGraph
+from inferprof.words import counted
 
 NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
 WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
@@ -221,9 +222,9 @@ def _claims(result: Mapping[str, Any]) -> list[str]:
     described = registry.precisions().get(result["precision"])
     if quantized and described and not described.quantized:
         baseline = f"no {REFERENCE} baseline" if result["precision"] == REFERENCE else f"not {result['precision']}"
-        lines.append(f"it is quantized already, {baseline}: {len(quantized)} nodes ({_some(quantized)})")
+        lines.append(f"it is quantized already, {baseline}: {counted(len(quantized), 'node')} ({_some(quantized)})")
     if (bodies := result.get("in_bodies")) and described and described.quantized:
-        nodes = f"{sum(bodies.values())} nodes in the bodies of {_some([*bodies])}"
+        nodes = f"{counted(sum(bodies.values()), 'node')} in the bodies of {_some([*bodies])}"
         lines.append(f"{nodes} are not in {result['precision']}: quantizers don't look into bodies")
     if other := result.get("not_tensorrt_int8"):
         kinds = "; ".join(dict.fromkeys(other.values()))

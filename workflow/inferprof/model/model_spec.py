@@ -319,7 +319,8 @@ def _from_onnx(path: Path) -> ModelSpec:
 def _data_for(path: Path, name: str, dtype: str) -> str:
     """What fits a type without knowing the model: indices are kept below 2, which any table has."""
     if dtype not in DTYPES:
-        raise UserError(f"{path}: input {name} is {dtype}, which cannot be fed; allowed: {', '.join(DTYPES)}")
+        of = "of strings" if dtype == "object" else dtype  # NumPy's word for them
+        raise UserError(f"{path}: input {name} is {of}, which cannot be fed; allowed: {', '.join(DTYPES)}")
     if dtype.startswith("float"):
         return "normal"
     return "zeros" if dtype == "bool" else "integers:2"

@@ -16,7 +16,7 @@ from inferprof import documents, outcomes, processes, progress, registry
 from inferprof.case import Case
 from inferprof.documents import Watched
 from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
-from inferprof.files import write_document, write_json
+from inferprof.files import make_folder, write_document, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 from inferprof.readers.capture_file import reason_in
@@ -126,7 +126,7 @@ def capture(
     def run(command: Sequence[str]) -> None:
         require_success(runner(command, allowed))
 
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     # Nobody else can look into this folder while its files have the modes and contents that the tool gave them.
     with (
         progress.task(f"Capture with {profiler.name}", ("run", "export")),

@@ -171,11 +171,23 @@ def events(path: Path) -> list[Event]:
     return listed
 
 
+def parsed(content: bytes, **how: Any) -> Any:
+    """The JSON of a trace; a bare list of events, as Chrome takes it, perhaps without its end, under traceEvents.
+
+    Raises ValueError and RecursionError for anything else."""
+    if not content.lstrip().startswith(b"["):
+        return json.loads(content, **how)
+    try:
+        return {"traceEvents": json.loads(content, **how)}
+    except ValueError:
+        return {"traceEvents": json.loads(content.rstrip().removesuffix(b",") + b"]", **how)}
+
+
 def document(path: Path) -> dict[str, Any]:
     """A trace, decimal numbers as text. Raises UserError where it is not whole, or none of Kineto's."""
     try:
         # As text: a double would lose the nanoseconds of microseconds since the epoch.
-        trace = json.loads(unpacked(path), parse_float=str)
+        trace = parsed(unpacked(path), parse_float=str)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
     listed = trace.get("traceEvents") if isinstance(trace, dict) else None

@@ -15,7 +15,7 @@ from inferprof import escape
 from inferprof.diagnosis import run
 from inferprof.documents import Diagnosis, thresholds_of
 from inferprof.errors import UserError
-from inferprof.files import write_text, written_whole
+from inferprof.files import make_folder, write_text, written_whole
 from inferprof.plots import render
 from inferprof.report import compose, evidence, figures, html, interactive, txt
 from inferprof.report.documents import Document
@@ -174,7 +174,7 @@ def _empty(folder: Path) -> None:
     """Make a folder without the files of an earlier report: what is no longer drawn must not look current."""
     if folder.is_symlink():
         raise UserError(f"{folder} links to another folder, whose files would be removed: move the link away")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for path in folder.iterdir():
         path.unlink()
 

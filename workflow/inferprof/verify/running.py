@@ -14,7 +14,7 @@ from typing import Any, Literal
 from inferprof import bundles, escape, processes, progress
 from inferprof.case import Case
 from inferprof.errors import CaseFailed, UserError, unknown
-from inferprof.files import write_json, write_text
+from inferprof.files import make_folder, write_json, write_text
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.verify import table
@@ -170,7 +170,7 @@ def _outcome(row: Row, site: Site, before: Sequence[Result]) -> tuple[Outcome, s
         return "fail", "was not reached: the time for all rows was spent"
     if lost := [result.name for result in before if result.name in row.after and result.outcome != "pass"]:
         return "not here", needs_row(lost[0])
-    site.log.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(site.log.parent)
     try:
         return "pass", row.run(site)
     except (CaseFailed, UserError) as error:

@@ -441,3 +441,15 @@ def test_scaling_and_moving_to_or_from_narrow_numbers_is_quantization(
 ) -> None:
     layer = dataclasses.replace(move("kgen", before, after), tactic="__myl_CastMulMoveResh_0x2")
     assert conversion("__myl_CastMulMoveResh_0x2", layer) == what
+
+
+CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
+BF16, FP16 = "nvjet_sm90_tst_128x128_64x6_2x1_v_bz_TNT", "nvjet_sm90_hsh_128x72_64x8_1x2_h_bz_NNT"
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"), [([BF16], "bf16"), ([FP16], "fp16"), ([BF16, FP16], "not told"), ([], "not told")]
+)
+def test_a_name_of_both_16_bit_formats_has_that_of_all_other_products(others: list[str], expected: str) -> None:
+    kernels = pd.DataFrame({"kernel": [*others, CUDNN], "duration_ns": 1.0, "instances": 1})
+    assert executed(kernels)["dtype"].tolist()[-1] == expected

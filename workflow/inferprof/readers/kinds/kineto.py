@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from inferprof.readers.kineto_ranks import Clock
 
 SHOWN: Final = 6
+_EVENTS: Final = re.compile(r"\[\s*\{")
+_OF_TORCH: Final = re.compile(
+    r'"cat"\s*:\s*"(?:kernel|gpu_memcpy|gpu_memset|cuda_runtime|cuda_driver|cpu_op|user_annotation|python_function)"',
+    re.IGNORECASE,
+)
+"""Kinds of events that torch.profiler writes, and others in Chrome's format do not."""
 TIMED: Final = Lack("how long it takes without a profiler, which slows each call", "the same loop, timed without it")
 RECORD: Final = Lack(
     "what a GPU did, where one was used",
@@ -33,6 +39,8 @@ def recognises(head: Head) -> bool:
     text = head.text
     if not text.startswith(("{", "[")) or PROGRESS.match(text):
         return False
+    if text.startswith("[") and _EVENTS.match(text) and _OF_TORCH.search(text):
+        return True
     if text.startswith("["):
         raise UserError(
             f"{head.path} is a JSON list that no tool here writes: a Kineto trace comes from torch.profiler's "
@@ -47,8 +55,10 @@ def recognises(head: Head) -> bool:
 
 
 def _document(path: Path) -> Any:
+    from inferprof.readers import kineto_json
+
     try:
-        return json.loads(unpacked(path))
+        return kineto_json.parsed(unpacked(path))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
 
@@ -116,7 +126,7 @@ def _no_operation(document: Any) -> str:
     """What a trace holds in place of kernels."""
     counters = sum(event.get("cat") == "cuda_profiler_range" for event in document["traceEvents"])
     other = (
-        f"; {counters} ranges with counters of CUPTI are in it, which stand for kernels and are not read"
+        f"; it holds {counted(counters, 'range')} with counters of CUPTI, which stand for kernels and are not read"
         if counters
         else ""
     )

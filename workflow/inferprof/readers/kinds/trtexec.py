@@ -81,18 +81,20 @@ def _longest(run: TrtexecRun) -> list[str]:
 
 
 def _without_summary(path: Path, every: Sequence[TrtexecRun]) -> Capture:
-    """A run that failed, or whose log is cut: what it says of the reason."""
+    """A run that failed, that only built, or whose log is cut: errors are a reason, warnings are none."""
     if not every:
         raise UserError(f"{path} holds no run of trtexec: give its output from its first line on")
     run = every[-1]
-    said = run.errors[:SHOWN] or list(joined(run.warnings))[-1:]
+    said = run.errors[:SHOWN]
     if run.passed is False:
         why = "; ".join(said) if run.errors else "no error is in this file: it went to the other stream"
         failure = f"trtexec says FAILED: {why}"
         lacks = [] if run.errors else [Lack("why it failed", f"{_again(run)} 2>&1 | tee trtexec.log")]
     else:
-        failure = "the log ends before its performance summary" + (f"; it says: {'; '.join(said)}" if said else "")
-        lacks = [Lack("how fast it is", f"{_again(run)} 2>&1 | tee trtexec.log")]
+        cut = "the log is cut: it ends before its performance summary"
+        failure = "it passed and timed no inference" if run.passed else cut
+        failure += f"; it says: {'; '.join(said)}" if said else ""
+        lacks = [Lack("how fast it is", f"{_again(run)} 2>&1 | tee trtexec.log, up to its last line")]
     return Capture(
         trtexec_bound.TOOL,
         _ran(run),

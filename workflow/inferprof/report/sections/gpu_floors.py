@@ -102,7 +102,7 @@ def _time(floor: Floor, ns_per_unit: float = NS_PER_MS) -> Cell:
 
 
 def _row(floor: Floor) -> list[Cell]:
-    limit = missing(floor.not_known) if floor.limit is None else words(floor.limit)
+    limit = missing(floor.not_known) if floor.ns is None else words(floor.limit or "nothing")
     return [words(floor.gpu.gpu), _time(floor), limit, words(floor.gpu.url)]
 
 

@@ -24,7 +24,7 @@ FASTER: Final = "_accumulate_fp16"
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time of a graph on a GPU; `ns` is None where `not_known` says why."""
+    """The least time of a graph on a GPU; `ns` is None where `not_known` says why, and `limit` where it is 0."""
 
     gpu: Peaks
     ns: float | None
@@ -57,6 +57,8 @@ def _floor(cost: Cost, gpu: Peaks, largest_l2: int) -> Floor:
     computing = max(products, others / limits.flops[CUDA_CORES].value if others else 0.0)
     in_l2 = cost.moved <= (largest_l2 if gpu.l2_bytes is None else gpu.l2_bytes)
     moving = 0.0 if in_l2 or gpu.bandwidth is None else cost.moved / gpu.bandwidth
+    if not computing and not moving:
+        return Floor(gpu, 0.0)
     return Floor(gpu, max(computing, moving) * 1e9, "compute" if computing >= moving else "memory")
 
 

@@ -36,7 +36,7 @@ from inferprof.tables.counters.ncu_timeline import shares
 from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 from inferprof.tables.schema import of_first
 from inferprof.tables.trace import collectives
-from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
+from inferprof.tables.trace.kernel_compare import ITERATION, of_iterations, on_gpus
 from inferprof.units import NS_PER_MS
 
 Part = Literal[
@@ -330,7 +330,7 @@ def _between_kernels(frame: pd.DataFrame) -> float:
     totals = frame[frame["metric"].eq("duration_total")]
     moves = of_iterations(totals, "memcpy", "memset")
     outside = ~moves["range"].fillna("").str.contains("|".join(_COPY_STAGES), regex=True)
-    return float(moves.loc[outside, "value"].sum()) / iterations(totals)
+    return float(moves.loc[outside, "value"].sum()) / on_gpus(frame)
 
 
 def _counted(

@@ -1,11 +1,11 @@
 """In which number format each kernel computed, and what of its work only converts numbers.
 
 A kernel's format is that of the tensor-core operations that ncu counted; else the one in its name; else that of its
-layer's operands, of which the wider decides: a product of FP8 with FP16 is computed in FP16. Where nothing tells, it
-is NOT_TOLD. Of 8-bit floats ncu counts all alike: whether they are scaled by blocks (MXFP8) is in the name, or E8M0
-scales are among the layer's inputs; where neither tells, both are said, unless the GPU has no block scales. Matrix
-products (products, convolutions, attention) are told apart from the rest, since a number format is asked for on their
-account.
+layer's operands, of which the wider decides: a product of FP8 with FP16 is computed in FP16. A name that stands for
+both 16-bit formats has that of all other products. Where nothing tells, it is NOT_TOLD. Of 8-bit floats ncu counts
+all alike: whether they are scaled by blocks (MXFP8) is in the name, or E8M0 scales are among the layer's inputs;
+where neither tells, both are said, unless the GPU has no block scales. Matrix products (products, convolutions,
+attention) are told apart from the rest, since a number format is asked for on their account.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ _TORCH_CAST: Final = re.compile(
 """PyTorch's copies whose two ends differ in type; those that only move numbers say `nocast` since torch 2.0."""
 _NO_BLOCK_SCALES: Final = re.compile(r"-sm(?:[78]\d|90)-")
 """In the slug of a machine: tensor cores before compute capability 10.0. A machine with a label does not tell."""
+_EITHER_HALF: Final = re.compile(r"cudnn_generated\w*_f16_")
+"""How cuDNN calls attention in FP16 and in BF16 alike: `…_sdpa_sm90_flash_fprop_wgmma_f16_…` ran in bfloat16."""
+_HALVES: Final = ("fp16", "bf16")
 _QUANTIZED: Final = frozenset({"int4", "int8", "fp4", "fp8"})
 """Formats that numbers get into and out of by a scale."""
 _REGION: Final = re.compile(r"\{ForeignNode\[")
@@ -78,7 +81,19 @@ def executed(
     formats = pd.DataFrame(
         rows, columns=["kernel_class", "matrix", "dtype", "source", "conversion"], index=kernels.index
     )
-    return kernels.join(formats.astype({"matrix": bool}))
+    return kernels.join(_with_half(kernels["kernel"], formats).astype({"matrix": bool}))
+
+
+def _with_half(kernels: pd.Series[str], formats: pd.DataFrame) -> pd.DataFrame:
+    """With the 16-bit format of kernels whose name does not tell which: that of all other products, if they have one
+    in common, else NOT_TOLD."""
+    either = kernels.map(lambda name: bool(_EITHER_HALF.match(str(name)))) & formats["source"].eq("name")
+    halves = set(formats.loc[formats["matrix"] & ~either, "dtype"]) & set(_HALVES)
+    which = next(iter(halves)) if len(halves) == 1 else NOT_TOLD
+    return formats.assign(
+        dtype=formats["dtype"].mask(either, which),
+        source=formats["source"].mask(either, "others" if which in halves else None),
+    )
 
 
 def _told(

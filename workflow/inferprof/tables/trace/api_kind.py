@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, NO_CALL, Timeline
+from inferprof.units import NS_PER_S
+from inferprof.words import figure
 
 PAGEABLE: Final = "pageable"
 """In the name of a copy that touches host memory which is not page-locked."""
@@ -37,6 +40,8 @@ RECORDS_GRAPH: Final = re.compile(r"(?:cu(?:da)?|hip)StreamBeginCapture")
 UNTIED: Final = "no call that launched the GPU's work was traced, so nothing ties that to a range"
 FEWEST_LAUNCHES: Final = 10
 """Of fewer nothing is said: their kernels may have begun after the capture's end."""
+MOST_QUEUED_NS: Final = 1_000_000_000
+"""Ours: the first kernel of a stream does not begin a second after its call; so late are clocks apart."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -81,6 +86,20 @@ def untied(timeline: Timeline) -> str | None:
     early = ops["start"].to_numpy()[has_call] < timeline.calls["start"].to_numpy()[call[has_call]]
     if early.size >= FEWEST_LAUNCHES and early.mean() > 0.5:
         return f"{early.mean():.0%} of the operations begin before the calls that launched them"
+    return _late(timeline)
+
+
+def _late(timeline: Timeline) -> str | None:
+    """That the GPU's clock is ahead: of most kernels' streams not one kernel begins soon after its call."""
+    launched = timeline.ops[timeline.ops["call"] >= 0]
+    delay = launched["start"].to_numpy() - timeline.calls["end"].to_numpy()[launched["call"].to_numpy()]
+    kernel = (launched["kind"] == KERNEL).to_numpy()
+    streams = [launched["device"].to_numpy(), launched["stream"].to_numpy(), kernel]
+    least = pd.Series(delay).groupby(streams).transform("min")
+    late = (least > MOST_QUEUED_NS).to_numpy()
+    if late.size >= FEWEST_LAUNCHES and late.mean() > 0.5:
+        seconds = float(least[late].min()) / NS_PER_S
+        return f"{late.mean():.0%} of the operations begin {figure(seconds)} s or more after the calls that launched them"
     return None
 
 

@@ -68,7 +68,7 @@ def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
     """
     totals = frame[frame["metric"] == "duration_total"]
     sums = of_iterations(totals).groupby("name", as_index=False)[["instances", "value"]].sum()
-    count = iterations(totals) if _inside(totals).any() else 1
+    count = on_gpus(frame) if _inside(totals).any() else 1
     kinds = [classify(str(name)) for name in sums["name"]]
     return pd.DataFrame(
         {
@@ -91,6 +91,12 @@ def iterations(frame: pd.DataFrame) -> int:
     """How many iterations a profile holds."""
     rows = frame[(frame["level"] == "range") & (frame["name"] == ITERATION) & (frame["metric"] == "duration_total")]
     return int(rows["instances"].sum())
+
+
+def on_gpus(frame: pd.DataFrame) -> int:
+    """How many iterations operations are of: where all are of one GPU those of its process, else `iterations`."""
+    rows = frame[frame["level"].eq("range") & frame["name"].eq(ITERATION) & frame["metric"].eq("gpu_busy")]
+    return int(rows["instances"].sum()) if rows["device"].nunique() == 1 else iterations(frame)
 
 
 def by_name(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,105 @@
+"""Text as the tool wrote it, out of what carried it: containers, orchestrators, CI and journals put something in
+front of each line, one around the other.
+
+Only what is in front of nearly all lines is taken off, with one blank behind it, so that what a tool itself writes
+there stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from inferprof.files import unpacked
+from inferprof.readers.kind import HEAD_BYTES
+
+MOST: Final = 0.8
+"""Ours: of the lines that hold anything, how many begin alike."""
+DEEPEST: Final = 4
+SAMPLE: Final = 500
+"""Lines that tell."""
+_CONTROL: Final = re.compile("\x1b(?:\\[[\\d;?]*[A-Za-z]|\\][^\x07]*\x07)")
+"""Colours and other orders to a terminal."""
+_DAY: Final = r"\d{4}-\d\d-\d\d"
+_TIME: Final = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
+_ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)"
+CARRIERS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"{_DAY}T{_TIME}{_ZONE} (?:stdout|stderr) [FP]",  # containerd, CRI-O
+        rf"{_DAY}T{_TIME}{_ZONE} \d\d[OE][ +]",  # GitLab
+        rf"{_DAY}T{_TIME}{_ZONE}? [\w.-]+ [\w.@-]+(?:\[\d+\])?:",  # journalctl -o short-iso
+        rf"\[?{_DAY}T{_TIME}{_ZONE}?\]?",  # docker --timestamps, GitHub, Jenkins
+        rf"\[?{_DAY} {_TIME}{_ZONE}?\]?(?! \[[VIWEF]:onnxruntime)(?= |$)",  # ts, and not ONNX Runtime's own
+        rf"[A-Z][a-z]{{2}} [ \d]\d {_TIME} (?:[\w.-]+ [\w.@-]+(?:\[\d+\])?:)?",  # journald, syslog, ts
+        r"[\w./-]+ +\|",  # docker compose
+        r"\[pod/[\w./-]+\]",  # kubectl logs --prefix
+        r"\[\d+,\d+\](?:<std(?:out|err)>)?:",  # mpirun --tag-output
+        r"\[(?:default|rank)\d+\]:",  # torchrun
+        r" *\d+:",  # srun --label, grep -n
+        rf"[^\t]+\t[^\t]+\t\ufeff?(?={_DAY}T)",  # gh run view --log
+    )
+)
+"""What stands in front of a line, by who puts it there."""
+
+
+def plain(path: Path, folder: Path) -> Path:
+    """The file, or where something carried its lines a file of the same name in the folder without that.
+
+    Raises UserError where it cannot be read."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    text = head.decode("utf-8-sig", errors="replace")
+    if b"\0" in head or not ("\x1b" in text or _of_docker(text.splitlines()) or _carrier(text.splitlines()[:SAMPLE])):
+        return path
+    lines = _lines(unpacked(path).decode("utf-8-sig", errors="replace"))
+    for _ in range(DEEPEST):
+        if (carrier := _carrier(lines[:SAMPLE])) is None:
+            break
+        lines = _without(lines, carrier)
+    inside = folder / f"{len(list(folder.iterdir()))}"
+    inside.mkdir()
+    out = inside / path.name
+    out.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return out
+
+
+def _without(lines: Sequence[str], carrier: re.Pattern[str]) -> list[str]:
+    """The lines without what carried them, and without the blank behind it, where it has one."""
+    ends = [match.end() if (match := carrier.match(line)) else None for line in lines]
+    carried = [line[end:] for line, end in zip(lines, ends, strict=True) if end is not None]
+    blank = int(all(rest.startswith(" ") for rest in carried if rest))
+    return [line if end is None else line[end + blank :] for line, end in zip(lines, ends, strict=True)]
+
+
+def _lines(text: str) -> list[str]:
+    """The lines without colours, those of Docker's json-file out of their JSON."""
+    raw = text.splitlines()
+    if _of_docker(raw):
+        raw = "".join(_said(line) for line in raw).splitlines()
+    return [_CONTROL.sub("", line) for line in raw]
+
+
+def _of_docker(lines: Sequence[str]) -> bool:
+    """Whether the lines are those of Docker's json-file: an object each."""
+    return bool(lines) and lines[0].startswith('{"log":"')
+
+
+def _said(line: str) -> str:
+    try:
+        entry: Any = json.loads(line)
+    except ValueError:
+        return ""
+    return str(entry.get("log", "")) if isinstance(entry, dict) else ""
+
+
+def _carrier(lines: Sequence[str]) -> re.Pattern[str] | None:
+    """What nearly all lines begin with."""
+    held = [line for line in lines if line.strip()]
+    if len(held) < 2:
+        return None
+    counts = ((sum(carrier.match(line) is not None for line in held), carrier) for carrier in CARRIERS)
+    return next((carrier for count, carrier in counts if count >= MOST * len(held)), None)
