@@ -211,6 +211,6 @@ def _stored(eights: Eights, place: Places, code: Places, null: int) -> Places:
     stored: Places = eights[place].view(np.int64).byteswap(inplace=True)
     stored >>= shift
     if bare.any():
-        told = np.flatnonzero(bare)
-        stored[told] = np.where(code[told] == _NULL, null, code[told] == _ONE)
+        few = np.flatnonzero(bare)
+        stored[few] = np.where(code[few] == _NULL, null, code[few] == _ONE)
     return stored
