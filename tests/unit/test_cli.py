@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -260,3 +261,8 @@ def test_a_model_without_a_record_is_not_diagnosed(tmp_path: Path, capsys: pytes
     asked = ["diagnose", str(tmp_path), "--machine", "m", "--model", "vit", "--out", str(tmp_path / "vit")]
     assert cli.main(asked) == 2
     assert states(capsys.readouterr().err, "no", "vit", "inferprof", "run")
+
+
+def test_a_verb_that_computes_nothing_starts_without_numpy() -> None:
+    code = "import sys; from inferprof import commands; commands.parser(); sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

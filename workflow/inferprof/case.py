@@ -18,6 +18,8 @@ TOKENS, CONTEXT = "p", "c"
 """Of a model with a KV cache: tokens that an inference reads (a prompt), and those that the cache holds before."""
 REFERENCE = "fp32"
 """The number format that the others are made from and compared with."""
+THRESHOLD = 0.01
+"""Relative differences below this are of no interest: two cases that differ by less are the same."""
 EXCLUDED = "excluded by the config"
 """How the reason of a case begins that no machine refuses, but an entry of `exclude:`."""
 LONGEST_SHOWN = 60

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from inferprof import bundles, stats
-from inferprof.case import Case
+from inferprof.case import THRESHOLD, Case
 from inferprof.documents.record import Boundary as Loop
 from inferprof.documents.record import Record
 from inferprof.errors import UserError
@@ -91,7 +91,7 @@ class Comparison:
 
 
 def compare(
-    a: Path, b: Path, threshold: float = stats.THRESHOLD, *, allow_missing: bool = False, strict: bool = False
+    a: Path, b: Path, threshold: float = THRESHOLD, *, allow_missing: bool = False, strict: bool = False
 ) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
     return compare_records(read(a), read(b), (str(a), str(b)), threshold, allow_missing=allow_missing, strict=strict)
@@ -121,7 +121,7 @@ def compare_records(
     a: Sequence[Record],
     b: Sequence[Record],
     names: tuple[str, str] = ("A", "B"),
-    threshold: float = stats.THRESHOLD,
+    threshold: float = THRESHOLD,
     *,
     allow_missing: bool = False,
     strict: bool = False,

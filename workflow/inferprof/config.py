@@ -15,7 +15,6 @@ from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, ServingPolicy
 from inferprof.errors import UserError, for_each, unknown
 from inferprof.files import check_schema, yaml_value
 from inferprof.model.model_spec import ModelSpec, load
-from inferprof.queueing.served import trace_of
 
 Exclusion: TypeAlias = Mapping[str, str | Sequence[str]]
 """An entry of `exclude:`."""
@@ -147,8 +146,10 @@ def serving(
 
 
 def _check_served(policy: ServingPolicy, model: str, shapes_: Sequence[Shape], *, has_cache: bool) -> None:
+    from inferprof.queueing import served  # with NumPy, which most verbs start without
+
     where = f"config: serving: {policy.name}:"
-    trace_of(policy)
+    served.trace_of(policy)
     if has_cache != policy.generates:
         raise UserError(f"{where} {model}: {NEEDS_PROMPTS if has_cache else NO_PROMPTS}")
     if any(is_served(policy, shape) for shape in shapes_):

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 
 from inferprof import flag_values
-from inferprof.case import REFERENCE
+from inferprof.case import REFERENCE, THRESHOLD
 from inferprof.plugins import BOUNDARIES
-from inferprof.stats import THRESHOLD
 
 
 def probe(sub: argparse.ArgumentParser) -> None:

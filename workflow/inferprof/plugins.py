@@ -19,7 +19,6 @@ from inferprof.documents.diagnosed import ChangedBy
 from inferprof.documents.record import Tuning
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
-from inferprof.ranks.supervise import Rank
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from inferprof.machine.hardware import Machine
+    from inferprof.ranks.supervise import Rank
 
 Feeds = Mapping[str, "np.ndarray[Any, Any]"]
 """Name of an input or output → host array."""

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from inferprof.case import THRESHOLD
+
 CONFIDENCE = 0.95
 POWER = 0.8
 """Chance of finding a difference of the smallest detectable size."""
-THRESHOLD = 0.01
-"""Relative differences below this are of no interest: two cases that differ by less are the same."""
 ONE_ROUND_THRESHOLD = 0.05
 """The smallest difference that one round is trusted with: one process each cannot show how much processes differ
 (clocks, memory layout, choice of kernels), so less proves nothing about the cases."""

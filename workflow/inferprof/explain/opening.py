@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof.bundles.archive import MANIFEST
 from inferprof.errors import UserError
 from inferprof.readers import capture_file, carried
 from inferprof.readers.kind import Kind
@@ -159,6 +158,8 @@ def _is_tar(path: Path) -> bool:
 
 
 def _of_zip(path: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
+    from inferprof.bundles.archive import MANIFEST  # with what writes bundles
+
     with zipfile.ZipFile(path) as archive:
         if MANIFEST in archive.namelist():
             raise UserError(f"{path} is a bundle of a study: `inferprof unbundle {path} --out FOLDER --report`")

@@ -12,6 +12,7 @@ import pandas as pd
 
 from inferprof.tables.records import frame_of
 from inferprof.tables.schema import conform
+from inferprof.tables.trace.aggregate import durations, grouped
 from inferprof.tables.trace.timeline import NOT_TOLD, Timeline
 
 COLUMNS: Final = ("level", "name", "device", "launch", "instances", "metric", "value", "text")
@@ -30,14 +31,16 @@ def _configs(timeline: Timeline) -> list[dict[str, Any]]:
     ops = timeline.ops
     if "launched" not in ops:
         return []
-    launched = ops.loc[ops["launched"].to_numpy() != NOT_TOLD, ["name", "launched", "device", "start", "end"]]
-    duration = launched.pop("end") - launched.pop("start")
-    summed = duration.groupby([launched[key] for key in launched]).agg(["size", "sum", "min", "max"]).reset_index()
+    launched = ops["launched"].to_numpy() != NOT_TOLD
+    group, keys = grouped({key: ops[key].to_numpy()[launched] for key in ("name", "launched", "device")})
+    summed = keys.join(durations(group, (ops["end"] - ops["start"]).to_numpy()[launched]))
     configs = [
         {**row, "name": timeline.names[row["name"]], **vars(timeline.launches[row["launched"]])}
         for row in summed.to_dict("records")
     ]
-    return sorted(configs, key=lambda config: (-config["sum"], config["name"], config["grid"], config["block"]))
+    return sorted(
+        configs, key=lambda config: (-config["duration_total"], config["name"], config["grid"], config["block"])
+    )
 
 
 def _rows(number: int, config: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -46,13 +49,13 @@ def _rows(number: int, config: dict[str, Any]) -> Iterator[dict[str, Any]]:
         "name": config["name"],
         "device": config["device"],
         "launch": number,
-        "instances": config["size"],
+        "instances": config["instances"],
     }
     times = {
-        "total": config["sum"],
-        "mean": config["sum"] / config["size"],
-        "min": config["min"],
-        "max": config["max"],
+        "total": config["duration_total"],
+        "mean": config["duration_mean"],
+        "min": config["duration_min"],
+        "max": config["duration_max"],
     }
     for metric, value in times.items():
         yield {**place, "metric": f"duration_{metric}", "value": value}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -34,7 +35,7 @@ def operations(
         columns["owner"], owners = pd.factorize(np.asarray(owner, object))
         keys = (*keys, "owner")
     group, wide = grouped({key: columns[key] for key in ("kind", *keys)})
-    wide = wide.join(_statistics(group, columns["end"] - columns["start"]))
+    wide = wide.join(durations(group, columns["end"] - columns["start"]))
     size = np.bincount(group, weights=columns["bytes"], minlength=len(wide))
     not_told = np.bincount(group, weights=columns["bytes"] == NOT_TOLD, minlength=len(wide)) > 0
     wide["bytes_total"] = np.where(np.isin(wide["kind"], (MEMCPY, MEMSET)) & ~not_told, size, np.nan)
@@ -68,14 +69,14 @@ def api_calls(timeline: Timeline, keys: Sequence[str] = ("name", "range")) -> pd
 
 def _call_rows(columns: Mapping[str, np.ndarray], timeline: Timeline, keys: Sequence[str]) -> pd.DataFrame:
     group, wide = grouped({key: columns[key] for key in keys})
-    return _named(tidy_rows(wide.join(_statistics(group, columns["duration"]))), timeline)
+    return _named(tidy_rows(wide.join(durations(group, columns["duration"]))), timeline)
 
 
 def ranges(timeline: Timeline) -> pd.DataFrame:
     """Level range: duration_* in ns on the host; `name` is the range's own, `range` the path around it."""
     group, wide = grouped({"path": timeline.ranges["path"].to_numpy()})
     duration = timeline.ranges["end"].to_numpy() - timeline.ranges["start"].to_numpy()
-    rows = tidy_rows(wide.join(_statistics(group, duration)))
+    rows = tidy_rows(wide.join(durations(group, duration)))
     return split_path(rows, rows.pop("path").map(dict(enumerate(timeline.paths)))).assign(level="range")
 
 
@@ -88,11 +89,19 @@ def split_path(rows: pd.DataFrame, paths: pd.Series) -> pd.DataFrame:
 def grouped(keys: Mapping[str, np.ndarray]) -> tuple[np.ndarray, pd.DataFrame]:
     """Group number of each event, and per group its keys; groups are in the order of the keys."""
     combined = np.zeros(next(iter(keys.values())).size, np.int64)
+    spans = [_span(values) for values in keys.values()]
+    dense = math.prod(count for _, count in spans) <= MOST_DENSE
     distinct = {}
-    for name, values in keys.items():
-        # By rank among the values that occur: their product stays small, however large the numbers are.
-        rank, distinct[name] = _ranked(values)
-        combined = combined * max(len(distinct[name]), 1) + rank
+    for (name, values), (least, count) in zip(keys.items(), spans, strict=True):
+        if dense:
+            distinct[name] = np.arange(least, least + count).astype(values.dtype)
+        else:  # by rank among the values that occur: their product stays small, however large the numbers are
+            values, distinct[name] = _ranked(values)
+            least = 0
+        if len(distinct[name]) > 1:
+            combined *= len(distinct[name])
+            combined += values
+            combined -= least
     group, left = _ranked(combined)
     columns: dict[str, np.ndarray] = {}
     for name in reversed(list(keys)):
@@ -101,18 +110,24 @@ def grouped(keys: Mapping[str, np.ndarray]) -> tuple[np.ndarray, pd.DataFrame]:
     return group, pd.DataFrame({name: columns[name] for name in keys})
 
 
+def _span(values: np.ndarray) -> tuple[int, int]:
+    """The least value, and how many numbers there are from it to the largest."""
+    return (int(values.min()), int(values.max()) - int(values.min()) + 1) if values.size else (0, 0)
+
+
 def _ranked(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of each value its number among those that occur, and these in order."""
-    least, most = (int(values.min()), int(values.max())) if values.size else (0, -1)
-    if most - least >= MOST_DENSE:
+    least, count = _span(values)
+    if count > MOST_DENSE:
         return pd.factorize(values, sort=True)
-    place = values - least
-    occurs = np.zeros(most - least + 1, bool)
+    place = values.astype(np.int64)  # what NumPy finds places by
+    place -= least
+    occurs = np.zeros(count, bool)
     occurs[place] = True
-    return (np.cumsum(occurs) - 1)[place], np.flatnonzero(occurs).astype(values.dtype) + least
+    return (np.cumsum(occurs) - 1).take(place), np.flatnonzero(occurs).astype(values.dtype) + least
 
 
-def _statistics(group: np.ndarray, duration: Times) -> pd.DataFrame:
+def durations(group: np.ndarray, duration: Times) -> pd.DataFrame:
     """Per group, from one sort: instances and the duration_* metrics in ns, defined as in `nsys stats`."""
     ordered = _in_order(group, duration)
     count = np.bincount(group)

@@ -62,7 +62,7 @@ def api_kind(timeline: Timeline) -> ApiKind:
 
 
 def _api_kind(timeline: Timeline) -> ApiKind:
-    codes = timeline.calls["name"].to_numpy()
+    codes = timeline.calls["name"].to_numpy(np.int64)
     return ApiKind(
         explicit_sync=_named(EXPLICIT_SYNC, timeline.names)[codes],
         implicit_sync=_named(IMPLICIT_SYNC, timeline.names)[codes] | _launched_pageable_copy(timeline),
@@ -76,9 +76,10 @@ def untied(timeline: Timeline) -> str | None:
     codes, ops = timeline.calls["name"].to_numpy(), timeline.ops
     if has_no_calls(timeline):
         return UNTIED
-    launched = int(_named(LAUNCH, timeline.names)[codes].sum())
+    count = np.bincount(codes, minlength=len(timeline.names))
+    launched = int(count[_named(LAUNCH, timeline.names)].sum())
     traced = int(((ops["kind"] == KERNEL) & (ops["end"] > ops["start"])).sum())
-    recorded = _named(RECORDS_GRAPH, timeline.names)[codes].any()
+    recorded = count[_named(RECORDS_GRAPH, timeline.names)].any()
     if launched >= FEWEST_LAUNCHES and traced < launched / 2 and not recorded:
         return f"{launched:,} kernels were launched and {traced:,} traced"
     call = ops["call"].to_numpy()

@@ -48,22 +48,28 @@ class _Gaps:
     thread: Times
 
     def causes(self, waiting: dict[int, tuple[Intervals, Intervals]], others: Intervals) -> Times:
-        """ns of each cause of IDLE_CAUSES, an array [gap, cause]; `waiting`: thread → its sync and its copy calls.
+        """ns of each cause of IDLE_CAUSES, an array [cause, gap]; `waiting`: thread → its sync and its copy calls.
 
         `others`: when other processes compute, which is none of these causes.
         """
-        split = np.zeros((self.start.size, len(IDLE_CAUSES)), np.int64)
+        split = np.zeros((len(IDLE_CAUSES), self.start.size), np.int64)
         called = np.where(self.has_call, np.clip(self.called, self.start, self.end), self.start)
         settled = np.clip(self.returned + np.where(self.copy_next, 0, LATENCY_NS), called, self.end)
         for thread, (sync, copy) in waiting.items():
             own = np.flatnonzero(self.has_call & (self.thread == thread))
-            split[own, _SYNC] = sync.within(self.start[own], called[own])
-            split[own, _COPY] = copy.within(self.start[own], called[own])
-        split[:, _LAUNCH] = _without(others, self.start, called) - split[:, _SYNC] - split[:, _COPY]
-        launching = np.select([~self.has_call, self.copy_next], [_UNKNOWN, _COPY], _LAUNCH)
-        settled = np.select([~self.has_call, self.returned <= self.start], [self.end, called], settled)
-        split[np.arange(self.start.size), launching] += _without(others, called, settled)
-        split[:, _QUEUED] += _without(others, settled, self.end)
+            split[_SYNC, own] = sync.within(self.start[own], called[own])
+            split[_COPY, own] = copy.within(self.start[own], called[own])
+        split[_LAUNCH] = _without(others, self.start, called) - split[_SYNC] - split[_COPY]
+        settled = np.where(self.returned <= self.start, called, settled)
+        settled = np.where(self.has_call, settled, self.end)
+        launching = _without(others, called, settled)
+        for cause, mask in (
+            (_UNKNOWN, ~self.has_call),
+            (_COPY, self.has_call & self.copy_next),
+            (_LAUNCH, self.has_call & ~self.copy_next),
+        ):
+            split[cause] += np.where(mask, launching, 0)
+        split[_QUEUED] = _without(others, settled, self.end)
         return split
 
 
@@ -92,14 +98,13 @@ class Gpu:
     def of(cls, timeline: Timeline, kind: ApiKind, ops: pd.DataFrame) -> Gpu:
         """`ops`: the rows of timeline.ops of one device, at least one, none of length 0."""
         start, end, code = (ops[column].to_numpy() for column in ("start", "end", "kind"))
-        busy = Intervals.union(start, end)
-        first = np.searchsorted(start, busy.start)
+        busy, first = Intervals.united(start, end)
         computing = np.isin(code, (KERNEL, GRAPH))
         others = _alone(timeline.others, int(ops["device"].iloc[0]), busy)
         return cls(
             busy=busy,
             kernels=busy if computing.all() else Intervals.union(start[computing], end[computing]),
-            shared=_streams_overlap(ops),
+            shared=_streams_overlap(ops, first),
             call=np.full(first.size, NO_CALL) if untied(timeline) else ops["call"].to_numpy()[first],
             copy=code[first] == MEMCPY,
             calls=timeline.calls,
@@ -116,38 +121,38 @@ class Gpu:
             "gpu_busy": busy,
             "kernel_busy": self.kernels.within(start, end),
             "gpu_idle": end - start - busy,
-            **{f"idle_{cause}": idle[:, code] for code, cause in enumerate(IDLE_CAUSES)},
+            **{f"idle_{cause}": idle[code] for code, cause in enumerate(IDLE_CAUSES)},
             **others,
             "streams_overlap": self.shared.within(start, end),
         }
 
     def _idle(self, start: Times, end: Times) -> Times:
-        """ns idle by cause in each window [start, end): the gap at its start, the whole gaps, the tail at its end."""
+        """ns idle, an array [cause, window], in each window [start, end): the gap at its start, the whole gaps, the
+        tail at its end."""
         opening, closing = self.busy.start, self.busy.end
         first = np.searchsorted(opening, start, side="left")
         last = np.searchsorted(opening, end, side="left")
-        idle = np.zeros((start.size, len(IDLE_CAUSES)), np.int64)
+        idle = np.zeros((len(IDLE_CAUSES), start.size), np.int64)
         some = last > first
         free_from = np.where(first > 0, np.maximum(start, closing[np.maximum(first - 1, 0)]), start)
-        from_second, to_last = np.split(self._summed_gaps(np.concatenate((first[some] + 1, last[some]))), 2)
-        idle[some] = to_last - from_second
-        idle[some] += self._gaps(first[some], np.minimum(free_from[some], opening[first[some]])).causes(
-            self.waiting, self.others
-        )
+        from_second, to_last = np.split(self._summed_gaps(np.concatenate((first[some] + 1, last[some]))), 2, axis=1)
+        idle[:, some] = to_last - from_second
+        first, free = first[some], free_from[some]
+        idle[:, some] += self._gaps(first, np.minimum(free, opening[first])).causes(self.waiting, self.others)
         idle_from = np.where(some, np.maximum(closing[np.maximum(last - 1, 0)], start), free_from)
-        idle[:, _END] += _without(self.others, idle_from, np.maximum(end, idle_from))
+        idle[_END] += _without(self.others, idle_from, np.maximum(end, idle_from))
         return idle
 
     def _summed_gaps(self, until: Times) -> Times:
         """For each i of `until`: ns by cause of the whole gaps in front of the intervals 1 … i - 1 of `busy`."""
-        summed = np.zeros((until.size, len(IDLE_CAUSES)), np.int64)
-        total = np.zeros(len(IDLE_CAUSES), np.int64)
+        summed = np.zeros((len(IDLE_CAUSES), until.size), np.int64)
+        total = np.zeros((len(IDLE_CAUSES), 1), np.int64)
         for begin in range(1, self.busy.start.size, _CHUNK):
             index = np.arange(begin, min(begin + _CHUNK, self.busy.start.size))
-            running = np.cumsum(self._gaps(index, self.busy.end[index - 1]).causes(self.waiting, self.others), axis=0)
+            running = np.cumsum(self._gaps(index, self.busy.end[index - 1]).causes(self.waiting, self.others), axis=1)
             here = (until > begin) & (until <= begin + index.size)
-            summed[here] = total + running[until[here] - begin - 1]
-            total += running[-1]
+            summed[:, here] = total + running[:, until[here] - begin - 1]
+            total += running[:, -1:]
         return summed
 
     def _gaps(self, index: Times, start: Times) -> _Gaps:
@@ -170,10 +175,15 @@ class Gpu:
         )
 
 
-def _streams_overlap(ops: pd.DataFrame) -> Intervals:
+def _streams_overlap(ops: pd.DataFrame, first: Times) -> Intervals:
+    """Where operations of two streams or more overlap; first: those that begin a time in which the GPU is busy."""
     start, end, stream = (ops[column].to_numpy() for column in ("start", "end", "stream"))
+    together = np.diff(first, append=len(ops))
+    if (together > 1).any():  # of most operations nothing else runs meanwhile
+        overlapping = np.repeat(together > 1, together)
+        start, end, stream = start[overlapping], end[overlapping], stream[overlapping]
     streams = pd.unique(stream)
-    if streams.size < 2:
+    if (together == 1).all() or streams.size < 2:
         return at_least_two([])
     return at_least_two(Intervals.union(start[stream == own], end[stream == own]) for own in streams)
 
@@ -187,10 +197,11 @@ def _alone(others: pd.DataFrame, device: int, busy: Intervals) -> Intervals:
 def _waiting(timeline: Timeline, kind: ApiKind, others: Intervals) -> dict[int, tuple[Intervals, Intervals]]:
     """Thread → its synchronise calls and its copy calls, without the time of others."""
     calls = timeline.calls
-    thread, start, end = (calls[column].to_numpy() for column in ("thread", "start", "end"))
+    some = np.flatnonzero(kind.explicit_sync | kind.copy)
+    thread, start, end = (calls[column].to_numpy()[some] for column in ("thread", "start", "end"))
     by_thread = {}
-    for own in np.unique(thread[kind.explicit_sync | kind.copy]):
-        sync, copy = (mask & (thread == own) for mask in (kind.explicit_sync, kind.copy))
+    for own in np.unique(thread):
+        sync, copy = (mask[some] & (thread == own) for mask in (kind.explicit_sync, kind.copy))
         synced, copied = (Intervals.union(start[mask], end[mask]).minus(others) for mask in (sync, copy))
         by_thread[int(own)] = (synced, copied)
     return by_thread

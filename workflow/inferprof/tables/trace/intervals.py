@@ -26,17 +26,22 @@ class Intervals:
     @classmethod
     def union(cls, start: Times, end: Times) -> Intervals:
         """Merge what overlaps or touches. Empty intervals count for nothing; the input need not be sorted."""
+        return cls.united(start, end)[0]
+
+    @classmethod
+    def united(cls, start: Times, end: Times) -> tuple[Intervals, Times]:
+        """The union, and which of the intervals that are not empty, by start, is the first in each of its own."""
         positive = end > start
         if not positive.all():
             start, end = start[positive], end[positive]
         if not start.size:
-            return cls(np.empty(0, np.int64), np.empty(0, np.int64))
+            return cls(np.empty(0, np.int64), np.empty(0, np.int64)), np.empty(0, np.int64)
         if np.any(start[1:] < start[:-1]):
             order = np.argsort(start, kind="stable")
             start, end = start[order], end[order]
         reach = np.maximum.accumulate(end)
-        first = np.concatenate(([0], np.flatnonzero(start[1:] > reach[:-1]) + 1))
-        return cls(start[first], reach[np.append(first[1:] - 1, start.size - 1)])
+        first = np.append(0, np.flatnonzero(start[1:] > reach[:-1]) + 1)
+        return cls(start[first], reach[np.append(first[1:] - 1, start.size - 1)]), first
 
     @property
     def total(self) -> int:
@@ -67,17 +72,24 @@ class Intervals:
 
 def last_before(edges: Times, times: Times) -> Times:
     """Which of the edges, in order, is the last one that is not after each time; -1: none of them."""
+    return stepped(edges, np.arange(-1, edges.size), times)
+
+
+def stepped(edges: Times, steps: np.ndarray[Any, Any], times: Times) -> np.ndarray[Any, Any]:
+    """At each time the step behind the last of the edges, in order, that is not after it; `steps`: one in front of
+    all edges, then one behind each."""
     if edges.size >= times.size or np.any(times[1:] < times[:-1]):
-        return np.searchsorted(edges, times, side="right") - 1
+        return steps.take(np.searchsorted(edges, times, side="right"))
     # Of many times in order, as calls are, few are looked at.
     reached = np.searchsorted(times, edges, side="left")
-    return np.repeat(np.arange(-1, edges.size), np.diff(reached, prepend=0, append=times.size))
+    return np.repeat(steps, np.diff(reached, prepend=0, append=times.size))
 
 
 def holding(start: Times, end: Times, times: Times) -> Times:
     """Which of the intervals [start, end), in order and disjoint, holds each time; -1: none of them."""
-    last = last_before(start, times)
-    return np.where((last >= 0) & (times < end[np.maximum(last, 0)]), last, -1)
+    steps = np.full(2 * start.size + 1, -1)
+    steps[1::2] = np.arange(start.size)
+    return stepped(np.column_stack((start, end)).ravel(), steps, times)
 
 
 def at_least_two(sets: Iterable[Intervals]) -> Intervals:

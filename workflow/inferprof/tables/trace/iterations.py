@@ -111,19 +111,22 @@ def _around(timeline: Timeline) -> Times:
     around = np.full(thread.size, -1, np.int64)
     rows = np.flatnonzero(is_iteration(timeline))
     ranges = timeline.ranges.iloc[rows]
+    looked_at = set()
     for owner, of_ranges in (
         (process_of(thread), process_of(ranges["thread"].to_numpy())),
         (thread, ranges["thread"].to_numpy()),
     ):
         for member in np.unique(of_ranges):
             mine = of_ranges == member
+            if (key := mine.tobytes()) in looked_at:  # of the only thread of its process that has any
+                continue
+            looked_at.add(key)
             begun, ended = (ranges[column].to_numpy()[mine] for column in ("start", "end"))
             if (begun[1:] < ended[:-1]).any():
                 continue
-            calls = np.flatnonzero(owner == member)
+            calls = owner == member
             place = holding(begun, ended, start[calls])
-            inside = np.flatnonzero(place >= 0)
-            around[calls[inside]] = rows[mine][place[inside]]
+            around[calls] = np.where(place >= 0, rows[mine][place], around[calls])
     return around
 
 

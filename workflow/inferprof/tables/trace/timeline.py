@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from inferprof.once import Derives
-from inferprof.tables.trace.intervals import Times, last_before
+from inferprof.tables.trace.intervals import Times, stepped
 
 KINDS = ("kernel", "memcpy", "memset", "graph")
 """Kinds of GPU operation, by code. A graph is one launch whose kernels were not traced one by one."""
@@ -141,9 +141,10 @@ def assemble(
     ranges = _once(_in_order(ranges, "label"))
     correlation = calls.pop("correlation").to_numpy()
     order = np.argsort(correlation, kind="stable")
-    before, after = order[:-1], order[1:]
-    inside = calls["start"].to_numpy()[after] < calls["end"].to_numpy()[before]
-    again = after[(correlation[after] == correlation[before]) & inside]
+    ordered = correlation[order]
+    alike = np.flatnonzero(ordered[1:] == ordered[:-1])
+    before, after = order[alike], order[alike + 1]
+    again = after[calls["start"].to_numpy()[after] < calls["end"].to_numpy()[before]]
     if again.size:
         first = np.setdiff1d(np.arange(correlation.size), again)
         calls, correlation = calls.take(first).reset_index(drop=True), correlation[first]
@@ -245,9 +246,8 @@ class Nesting:
         """Code of the innermost range open on each thread at each time."""
         path = np.full(times.size, OUTSIDE, np.int32)
         for thread, (changes, inner) in self._changes.items():
-            own = np.flatnonzero(threads == thread)
-            last = last_before(changes, times[own])
-            path[own] = np.where(last >= 0, inner[np.maximum(last, 0)], OUTSIDE)
+            own = threads == thread
+            path[own] = stepped(changes, np.insert(inner, 0, OUTSIDE), times[own])
         return path
 
 
