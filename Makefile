@@ -51,10 +51,12 @@ quick: $(INSTALLED)
 install: $(INSTALLED)
 
 # Every check of the code. A part that fails hides no other; tests that judge times have the cores for themselves.
+# Compiled modules are kept: tests start some thousand processes of Python. Studies wait more than they compute, so
+# there are more of them than cores.
 test: check
-	@failed=0; set -x; \
-	pytest -q -n auto tests/unit || failed=1; \
-	pytest -q -n 2 --dist loadfile -m "not timed" tests/workflow || failed=1; \
+	@failed=0; unset PYTHONDONTWRITEBYTECODE; set -x; \
+	pytest -q -n auto --dist worksteal tests/unit || failed=1; \
+	pytest -q -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder -m "not timed" tests/workflow || failed=1; \
 	pytest -q -m timed tests/workflow || failed=1; \
 	exit $$failed
 

@@ -7,6 +7,7 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,10 @@ def test_a_study_without_the_search_is_reported_with_it_and_searches_no_more(sea
     (steps,) = searched.folder.glob("results/reports/*/csv/best.csv")
     assert len(steps.read_text(encoding="utf-8").splitlines()) > 1
     assert searched.jobs("results/REPORT.txt") == {}
+    started = time.monotonic()
+    done = searched.run("results/REPORT.txt")
+    assert "Nothing to be done" in done.stdout + done.stderr
+    assert time.monotonic() - started < 10
 
 
 def test_the_program_takes_as_long_as_inferprof_measures_in_turns_with_it(

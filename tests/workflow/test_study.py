@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.workflow.conftest import Workspace, environment, shown_by
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,8 @@ def test_the_report_says_what_ran_and_what_was_refused(studied: Workspace) -> No
 
 
 def test_a_second_run_has_nothing_to_do(studied: Workspace) -> None:
-    started = time.monotonic()
     done = studied.run("results/REPORT.txt")
     assert "Nothing to be done" in done.stdout + done.stderr
-    assert time.monotonic() - started < 10
     assert studied.jobs("results/REPORT.txt", "--cores", "2") == {}  # more processes may draw, to the same bytes
 
 
@@ -133,6 +131,7 @@ def test_a_study_of_its_own_takes_no_selection_from_the_default(studied: Workspa
     assert jobs == {}  # fp16 on ort_cpu at b1 is measured already, and nothing else was asked for
 
 
+@pytest.mark.timed
 def test_a_killed_run_is_carried_on_and_leaves_no_orphan(workspace: Workspace) -> None:
     process = subprocess.Popen(
         workspace.command("results/REPORT.txt"),

@@ -45,10 +45,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pd.DataFr
     return of
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def captured(table: Callable[[str], pd.DataFrame]) -> Captured:
-    """Name of a capture, and the range that is an iteration → its frames, without a bare run."""
+    """Name of a capture, and the range that is an iteration → its frames, without a bare run; made once, not to be
+    changed."""
 
+    @functools.cache
     def of(name: str, iteration: str = "iteration") -> Frames:
         rows = schema.of_case(as_iterations(table(name), iteration), MACHINE, CASE)
         return frames.of_tables(MACHINE, CASE, frames.peers_of(NO_RECORDS), rows)
@@ -63,6 +65,12 @@ def changed(record: Record, change: Change) -> Record:
     return made(content)
 
 
+@functools.cache
+def recorded(model: str) -> pd.DataFrame:
+    """The records of a model in tests/data/records, read once."""
+    return records.read(DATA / "records", records.of_model(DATA / "records", MACHINE, model))
+
+
 def with_documents(known: Documents, **contents: Any) -> Documents:
     """The same with other contents of some, each as a test gives it: made_records.document."""
     made_of: dict[Any, Any] = contents
@@ -70,7 +78,7 @@ def with_documents(known: Documents, **contents: Any) -> Documents:
     return dataclasses.replace(known, **given)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
     """Path of a case of tests/data/records (of one H100; up to 96 samples of each loop, and none of telemetry) → its
     frames, with the profile of that name or none. `change` edits its record; `documents` replace files."""
@@ -79,7 +87,7 @@ def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
         path: str, change: Change = lambda record: None, *, profile: str | None = None, **documents: Any
     ) -> Frames:
         case = Case.from_path(path)
-        found = records.read(DATA / "records", records.of_model(DATA / "records", MACHINE, case.model))
+        found = recorded(case.model).copy()
         read = zip(found["record"], found[records.CASE_KEY].itertuples(index=False, name=None), strict=True)
         edited: Any = [changed(record, change) if Case(*own) == case else record for record, own in read]
         found["record"] = edited

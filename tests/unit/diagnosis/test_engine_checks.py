@@ -40,7 +40,7 @@ def of_case(frames: Frames, case: str, *tables: pd.DataFrame, **documents: Any) 
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def planted(captured: Captured, repository: Path) -> Frames:
     """TensorRT in ONNX Runtime, with one node on the CPU and a CumSum that became a loop."""
     session = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz")
@@ -48,7 +48,7 @@ def planted(captured: Captured, repository: Path) -> Frames:
     return of_case(captured("h100_ort_tensorrt_ep"), case, session, partition={"looped": ["cumsum"]})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def vit(captured: Captured, repository: Path) -> Frames:
     session = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_cuda_vit.json.gz")
     return of_case(captured("h100_ort_cuda_vit", "host_run"), "vit_base/fp16/ort_cuda/default/b8", session)
@@ -65,7 +65,7 @@ def test_a_node_on_the_cpu_costs_its_two_copies_and_perhaps_its_own_time(planted
     assert (finding.evidence["copies"], finding.evidence["copies_ns"]) == (2, 21_250)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def layernorm(captured: Captured, repository: Path) -> Frames:
     """An encoder in ONNX Runtime with TensorRT 8.5, which leaves its five LayerNormalizations to the CPU."""
     session = ort_profile.read(repository / "tests/data/ort_profile/h200_ort_tensorrt_layernorm.json.gz")

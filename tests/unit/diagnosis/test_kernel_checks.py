@@ -46,7 +46,7 @@ def with_documents(frames: Frames, **documents: Any) -> Frames:
     return dataclasses.replace(frames, documents=changed(frames.documents, **documents))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def vit(captured: Captured, repository: Path) -> Frames:
     """ViT-B/16 in ONNX Runtime, eight of its launches counted."""
     return counted(
@@ -54,7 +54,7 @@ def vit(captured: Captured, repository: Path) -> Frames:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def by_rules(captured: Captured, repository: Path) -> Frames:
     """The same with the details page, which has NVIDIA's rules, and fewer counters."""
     page = repository / "tests/data/ncu/h100_ort_cuda_vit_details.csv.gz"

@@ -305,6 +305,17 @@ def written(results: Results, baseline: str) -> Path:
 
 @pytest.fixture
 def traced(results: Results, captured: Callable[[str], Path]) -> Results:
+    """traced_results, for a test that changes it."""
+    return traced_results(results, captured)
+
+
+@pytest.fixture(scope="session")
+def written_traced(tmp_path_factory: pytest.TempPathFactory, captured: Callable[[str], Path]) -> Path:
+    """The folder of the report on traced_results, written once, not to be changed."""
+    return written(traced_results(Results(tmp_path_factory.mktemp("traced")), captured), "fp32/ort_cpu/default")
+
+
+def traced_results(results: Results, captured: Callable[[str], Path]) -> Results:
     """A study whose two cases were traced."""
     for place, (case, capture) in enumerate(TRACED.items()):
         results.ok(case, 10.0 + place, gpu=True)

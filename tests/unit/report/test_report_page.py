@@ -393,9 +393,9 @@ def settled(browser: Browser) -> str:
 
 
 @pytest.fixture
-def drawn(browser: Browser, traced: Any) -> Path:
+def drawn(browser: Browser, written_traced: Path) -> Path:
     """The page of two traced cases, opened."""
-    page = write(traced) / "REPORT.html"
+    page = written_traced / "REPORT.html"
     browser.open(page)
     return page
 
