@@ -159,7 +159,6 @@ def sensitivity(args: argparse.Namespace) -> int:
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx)
     request = arguments.convert_request(args, args.onnx, args.onnx)
-
     result = outcomes.record(
         args.out, "sensitivity", lambda: sensitivity.analyse(request, precision, args.samples), args.onnx
     )
