@@ -99,7 +99,8 @@ def _late(timeline: Timeline) -> str | None:
     late = (least > MOST_QUEUED_NS).to_numpy()
     if late.size >= FEWEST_LAUNCHES and late.mean() > 0.5:
         seconds = float(least[late].min()) / NS_PER_S
-        return f"{late.mean():.0%} of the operations begin {figure(seconds)} s or more after the calls that launched them"
+        after = f"{figure(seconds)} s or more after the calls that launched them"
+        return f"{late.mean():.0%} of the operations begin {after}"
     return None
 
 
