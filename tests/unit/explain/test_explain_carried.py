@@ -30,6 +30,10 @@ CARRIERS: dict[str, Carrier] = {
     "Docker's json-file": lambda line: json.dumps({"log": f"{line}\n", "stream": "stdout", "time": TIME}).replace(
         '{"log": ', '{"log":'
     ),
+    "cat -n": lambda line: f"    12\t{line}",
+    "logging": lambda line: f"INFO:root:{line}",
+    "logging with times": lambda line: f"2026-01-01 10:00:00,123 - INFO - {line}",
+    "mail": lambda line: f"> {line}",
     "colours": lambda line: f"\x1b[32m{line}\x1b[0m",
 }
 ORT = (

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
 from tests.unit.facts import states
 
+from inferprof.errors import UserError
+from inferprof.explain import explain
 from inferprof.findings import Finding
 from inferprof.readers import trtexec_bound
 from inferprof.readers.kind import Capture
@@ -210,3 +213,14 @@ def test_the_seven_runs_of_tensorrt_7_are_read(shared: Path) -> None:
     assert (last["mean"], first["percentile(99%)"]) == (247.86, 3.41711)
     # Its throughput counts items of a batch: 4 in 6.72 ms.
     assert trtexec_bound.query_ns(every[1]) == pytest.approx(4 / 595.253 * 1e9)
+
+
+@pytest.mark.parametrize("value", ["1.2.3", "-0.03", "1e300"])
+def test_a_summary_with_what_no_clock_shows_is_damaged(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "trtexec.log"
+    path.write_text(
+        "&&&& RUNNING TensorRT.trtexec [TensorRT v101601] # trtexec\n[I] === Performance summary ===\n"
+        f"[I] Throughput: 15374.3 qps\n[I] GPU Compute Time: min = {value} ms, mean = {value} ms\n"
+    )
+    with pytest.raises(UserError, match=re.escape(value)):
+        explain([path])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -231,9 +232,18 @@ def documents_of(results: Path, machine: str, case: Case, read: Read = documents
         serving=tuple(
             document
             for path in sorted((results / machine / "serving").glob(f"*/{case.path}.json"))
-            if (document := content(path, "serving"))
+            if (document := _unless_damaged(content, path))
         ),
     )
+
+
+def _unless_damaged(content: Callable[[Path, Kind], Any], path: Path) -> Any:
+    """A case under load; None where its document is damaged, which takes nothing else of the case with it."""
+    try:
+        return content(path, "serving")
+    except UserError as error:
+        logging.getLogger("inferprof").warning("left out of the diagnosis: %s", error)
+        return None
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:

@@ -39,7 +39,9 @@ CARRIERS: Final = tuple(
         r"\[pod/[\w./-]+\]",  # kubectl logs --prefix
         r"\[\d+,\d+\](?:<std(?:out|err)>)?:",  # mpirun --tag-output
         r"\[(?:default|rank)\d+\]:",  # torchrun
-        r" *\d+:",  # srun --label, grep -n
+        r" *\d+[:\t]",  # srun --label, grep -n, cat -n
+        r"(?:- )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: -(?= )|:[\w.]+:)",  # Python's logging
+        r">",  # quoted mail
         rf"[^\t]+\t[^\t]+\t\ufeff?(?={_DAY}T)",  # gh run view --log
     )
 )

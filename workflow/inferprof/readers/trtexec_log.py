@@ -37,6 +37,8 @@ _NUMBERS_FIRST: Final = re.compile(
 _NAME_FIRST: Final = re.compile(
     r"^\s*(?P<name>\S.*?)\s+(?P<total>[\d.]+)\s+(?P<mean>[\d.]+)\s+(?:(?P<median>[\d.]+)\s+)?(?P<share>[\d.]+)\s*%?$"
 )
+LARGEST: Final = 1e12
+"""Ms, or inferences per second: thirty years."""
 SUMMARY: Final = "Performance summary"
 
 
@@ -157,15 +159,23 @@ def _dotted(text: str) -> tuple[int, int, int] | None:
     return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None
 
 
+def _number(text: str) -> float:
+    """A time or a rate. Raises ValueError for what no clock shows."""
+    value = float(text)
+    if not 0 <= value < LARGEST:
+        raise ValueError(f"{text} is no time and no rate")
+    return value
+
+
 def _summary(run: TrtexecRun, text: str) -> None:
     name, _, rest = text.partition(": ")
     if name == "Throughput":
-        run.throughput = float(rest.split()[0])
+        run.throughput = _number(rest.partition(" ")[0])
     elif name == "Total Host Walltime":
-        run.wall_s = float(rest.split()[0])
+        run.wall_s = _number(rest.partition(" ")[0])
     elif name == "Total GPU Compute Time":
-        run.compute_s = float(rest.split()[0])
-    elif statistics := {match["name"]: float(match["value"]) for match in _STATISTIC.finditer(rest)}:
+        run.compute_s = _number(rest.partition(" ")[0])
+    elif statistics := {match["name"]: _number(match["value"]) for match in _STATISTIC.finditer(rest)}:
         run.summary[_OLDER_NAMES.get(name, name)] = statistics
 
 
@@ -174,13 +184,13 @@ def _old_summary(run: TrtexecRun, block: str, text: str) -> str:
     name, _, rest = text.partition(": ")
     if match := _OLD_STATISTIC.match(text):
         statistic = f"percentile({match['of']}%)" if match["of"] else match["name"]
-        run.summary.setdefault(_OLD_BLOCKS[block], {})[statistic] = float(match["value"])
+        run.summary.setdefault(_OLD_BLOCKS[block], {})[statistic] = _number(match["value"])
     elif name == "throughput":
-        run.throughput = float(rest.split()[0])
+        run.throughput = _number(rest.partition(" ")[0])
     elif name == "walltime":
-        run.wall_s = float(rest.split()[0])
+        run.wall_s = _number(rest.partition(" ")[0])
     elif name == "total compute time":
-        run.compute_s = float(rest.split()[0])
+        run.compute_s = _number(rest.partition(" ")[0])
     else:
         return ""
     return block

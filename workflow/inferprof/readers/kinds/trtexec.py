@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.errors import UserError
+from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
 from inferprof.readers import trtexec_bound
 from inferprof.readers.kind import Capture, Head, Kind, Lack
@@ -29,7 +29,12 @@ def recognises(head: Head) -> bool:
 
 def read(path: Path) -> Capture:
     """What the last run says that came to its end; the others in a line each. Raises UserError where none ended."""
-    every = runs(unpacked(path).decode("utf-8-sig", errors="replace"))
+    try:
+        every = runs(unpacked(path).decode("utf-8-sig", errors="replace"))
+    except ValueError as error:
+        raise UserError(
+            f"{path} is cut short or damaged ({in_one_line(error)}): give it as trtexec wrote it"
+        ) from None
     done = [run for run in every if run.summary or run.layers]
     if not done:
         return _without_summary(path, every)

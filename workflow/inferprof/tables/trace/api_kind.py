@@ -62,7 +62,7 @@ def api_kind(timeline: Timeline) -> ApiKind:
 
 
 def _api_kind(timeline: Timeline) -> ApiKind:
-    codes = timeline.calls["name"].to_numpy(np.int64)
+    codes = timeline.calls["name"].to_numpy()
     return ApiKind(
         explicit_sync=_named(EXPLICIT_SYNC, timeline.names)[codes],
         implicit_sync=_named(IMPLICIT_SYNC, timeline.names)[codes] | _launched_pageable_copy(timeline),
@@ -76,10 +76,9 @@ def untied(timeline: Timeline) -> str | None:
     codes, ops = timeline.calls["name"].to_numpy(), timeline.ops
     if has_no_calls(timeline):
         return UNTIED
-    count = np.bincount(codes, minlength=len(timeline.names))
-    launched = int(count[_named(LAUNCH, timeline.names)].sum())
+    launched = int(_named(LAUNCH, timeline.names)[codes].sum())
     traced = int(((ops["kind"] == KERNEL) & (ops["end"] > ops["start"])).sum())
-    recorded = count[_named(RECORDS_GRAPH, timeline.names)].any()
+    recorded = _named(RECORDS_GRAPH, timeline.names)[codes].any()
     if launched >= FEWEST_LAUNCHES and traced < launched / 2 and not recorded:
         return f"{launched:,} kernels were launched and {traced:,} traced"
     call = ops["call"].to_numpy()
@@ -100,8 +99,8 @@ def _late(timeline: Timeline) -> str | None:
     late = (least > MOST_QUEUED_NS).to_numpy()
     if late.size >= FEWEST_LAUNCHES and late.mean() > 0.5:
         seconds = float(least[late].min()) / NS_PER_S
-        share = f"{late.mean():.0%} of the operations"
-        return f"{share} begin {figure(seconds)} s or more after the calls that launched them"
+        after = f"{figure(seconds)} s or more after the calls that launched them"
+        return f"{late.mean():.0%} of the operations begin {after}"
     return None
 
 
