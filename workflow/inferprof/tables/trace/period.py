@@ -143,10 +143,11 @@ def _threads(timeline: Timeline) -> Iterator[tuple[int, int, _Steps]]:
         return
     call, length = call[launched], (ops["end"] - ops["start"]).to_numpy()[launched]
     work = np.bincount(call, weights=length, minlength=len(calls)).astype(np.int64)
-    thread = calls["thread"].to_numpy()
-    code, threads = pd.factorize(thread, sort=True)
-    sums = pd.DataFrame({"process": process_of(threads), "thread": threads, "work": np.bincount(code, weights=work)})
-    most = sums[sums["work"] > 0].sort_values("work", ascending=False, kind="stable").drop_duplicates("process")
+    busy = np.flatnonzero(work)
+    code, threads = pd.factorize(calls["thread"].to_numpy()[busy], sort=True)
+    summed = np.bincount(code, weights=work[busy])
+    sums = pd.DataFrame({"process": process_of(threads), "thread": threads, "work": summed})
+    most = sums.sort_values("work", ascending=False, kind="stable").drop_duplicates("process")
     for process, own in zip(most["process"].tolist(), most["thread"].tolist(), strict=True):
         yield process, own, _steps(timeline, launched, work, own)
 
