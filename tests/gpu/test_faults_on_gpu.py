@@ -20,6 +20,7 @@ import pytest
 from tests.unit.facts import mentions
 
 import inferprof
+from inferprof import outcomes
 from inferprof.units import GIB
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -57,8 +58,9 @@ def run(tmp_path: Path) -> Run:
         command = [sys.executable, "-m", "inferprof", "run", "ort_cuda", str(artifact or spec), f"--spec={spec}"]
         command += [f"--shape={shape}", f"--machine={MACHINE}", "--budget=0.1", f"--out={out}"]
         done = subprocess.run(command, env=environment(**variables), capture_output=True, text=True)
-        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         record: Record = json.loads(out.read_text(encoding="utf-8"))
+        code = 0 if record["status"] == "ok" else outcomes.FAILED
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
         return record
 
     return start

@@ -111,7 +111,8 @@ def test_a_server_that_was_started_ahead_serves_the_job_that_it_was_started_for(
     study: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     ahead = "from inferprof import forked; forked.start_ahead([['cases'], ['table', 'nsys'], ['verify']])"
-    subprocess.run([sys.executable, "-c", ahead], env=dict(os.environ), check=True)
+    of_verb = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # which each verb sets
+    subprocess.run([sys.executable, "-c", ahead], env=of_verb, check=True)
     assert until(lambda: len(servers(study)) == 1) and not notes(tmp_path)
     (server,) = servers(study)
     job(tmp_path, "cases", "--config", "missing.yaml", "--out", "x")

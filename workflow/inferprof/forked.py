@@ -32,7 +32,7 @@ RUNTIMES: Final = "INFERPROF_RUNTIMES"
 """Environment variable of a study's jobs: the backends that its cases run in."""
 LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
 """Environment variable of a study's jobs: the seconds that one may take (protocol.limit_s)."""
-OWN: Final = frozenset({LIMIT, "SHLVL", "PWD", "OLDPWD", "_"})
+OWN: Final = frozenset({LIMIT, "SHLVL", "PWD", "OLDPWD", "_", "CUDA_DEVICE_ORDER"})
 """Variables that a job may have of its own: no library reads them when it is imported."""
 SERVED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("export", "quantize", "audit", "partition", "cost", "expect", "accuracy"), "prepare"),

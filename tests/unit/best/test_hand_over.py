@@ -91,13 +91,13 @@ def imported(text: str) -> set[str]:
         (
             "fp16/torch_eager/v",
             {"cuda_graph": True},
-            {"torch", "transformers"},
-            ["DTYPE = torch.float16", "graph.replay()"],
+            {"torch", "transformers", "transformers.masking_utils"},
+            ["DTYPE = torch.float16", "graph.replay()", "    register_whole_masks()\n    config = transformers"],
         ),
         (
             "fp32/torch_compile/v",
             {"compile_mode": "max-autotune", "memory_format": "channels_last", "sdpa": "flash"},
-            {"torch", "transformers"},
+            {"torch", "transformers", "transformers.masking_utils"},
             ['mode="max-autotune"', "torch.channels_last", "enable_flash_sdp(True)", "enable_math_sdp(False)"],
         ),
     ],
@@ -106,7 +106,7 @@ def test_the_program_of_each_runtime_has_the_winners_settings(
     repository: Path, tmp_path: Path, best: str, options: dict[str, Any], modules: set[str], lines: list[str]
 ) -> None:
     text = handed_over(repository, tmp_path, best, options)
-    own = {"os", "statistics", "time", "pathlib", "numpy"}
+    own = {"__future__", "os", "statistics", "time", "pathlib", "numpy"}
     assert imported(text) - own == modules
     said = text.replace("'", '"')
     assert [line for line in lines if line not in said] == []

@@ -14,6 +14,8 @@ from inferprof.errors import UserError
 from inferprof.report import select
 
 BASELINE = "fp32/ort_cpu/default"
+GPU = {"name": "H100", "driver": "570"}
+RUN: dict[str, Any] = {"git": "0123abcd", "packages": {}, "processes_on_gpu": None}
 
 
 def chosen(results: Any) -> dict[str, tuple[bool, bool]]:
@@ -104,14 +106,18 @@ def test_where_all_cases_are_in_doubt_the_fastest_is_repeated_and_captured_besid
     }
 
 
-def test_further_runs_are_one_of_each_runtime_of_a_repeated_case_and_round(results: Results) -> None:
-    unsettled(results, "vit/fp16/ort_cpu/default/b1", 5.0)
+@pytest.mark.parametrize(("gpu", "rounds"), [(True, ["1", "2", "3"]), (False, ["1"])])
+def test_further_runs_are_one_of_each_runtime_of_a_repeated_case_and_round(
+    results: Results, gpu: bool, rounds: list[str]
+) -> None:
+    for backend, ms in (("ort_cuda", 5.0), ("torch_eager", 5.0), ("ort_cpu", 10.0)):
+        results.ok(f"vit/fp32/{backend}/default/b1", ms, gpu=gpu, environment=RUN | {"gpu": GPU if gpu else None})
     results.plan()
-    protocol = {"rounds": 9, "cpu_rounds": 3}
+    protocol = {"rounds": 4, "cpu_rounds": 2}
     results.write(f"reports/{results.study}/config.json", {"baseline": BASELINE, "protocol": protocol})
     evidence = evidence_of(results, BASELINE)
     runs = list(select.further_runs(evidence, select.choices(evidence)))
-    assert runs == [("run", "ort_cpu", "--round", "1"), ("run", "ort_cpu", "--round", "2")]
+    assert runs == [("run", name, "--round", number) for name in ("ort_cuda", "torch_eager") for number in rounds]
 
 
 def test_a_selection_is_read_as_it_was_written(tmp_path: Path) -> None:

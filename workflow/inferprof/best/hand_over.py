@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pprint
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from inferprof.case import Case, Shape, Variant
 from inferprof.documents import Record, Trail
 from inferprof.documents.trail import last_duel
 from inferprof.model.model_spec import InputSpec, ModelSpec
+from inferprof.model.whole_masks import register_whole_masks
 from inferprof.study import Study
 from inferprof.units import NS_PER_MS
 
@@ -150,6 +152,7 @@ def _of_torch(winner: Winner) -> dict[str, Any]:
         "kernels": {name: name == kernel for name in torch_options.KERNELS} if kernel else {},
         "freezing": torch_options.FREEZING.given(variant),
         "module": _module(spec),
+        "masks": inspect.getsource(register_whole_masks) if spec.source == "transformers" else None,
         "channels_last": torch_options.MEMORY_FORMAT.given(variant) == "channels_last",
         "mode": variant.text("compile_mode", DEFAULT_MODE) if compiled else None,
         "by_name": spec.source == "transformers",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import importlib.util
 import math
@@ -16,6 +15,7 @@ from inferprof import files
 from inferprof.errors import UserError
 from inferprof.model import pretrained
 from inferprof.model.model_spec import ModelSpec
+from inferprof.model.whole_masks import register_whole_masks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +136,7 @@ def _transformers(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str,
             "name one such as ViTForImageClassification"
         )
     transformers.utils.logging.disable_progress_bar()
-    _register_masks(transformers)
+    register_whole_masks()
     facts: dict[str, Any] = {"architecture": name, "transformers": transformers.__version__}
     fields = _fields(architecture, spec)
     implementation = _of_cache(attention) if spec.kv_cache else attention
@@ -187,27 +187,6 @@ def _fields(architecture: Any, spec: ModelSpec) -> dict[str, Any]:
     if unknown:
         raise UserError(f"{spec.path}: config: {config_class.__name__} has no field {', '.join(unknown)}")
     return fields
-
-
-def _register_masks(transformers: Any) -> None:
-    """Replace transformers' attention masks by ones that depend on the inputs' shapes alone.
-
-    Its own look at the mask's values and leave it out where nothing is masked: a wait for the GPU in each call, which
-    a CUDA graph can't hold, and a time that depends on the data. While traced they do the opposite, and build a mask
-    of zeros also for models without one. https://huggingface.co/docs/transformers/attention_interface
-    """
-    from transformers.masking_utils import eager_mask, sdpa_mask
-
-    for name, make in (("eager", eager_mask), ("sdpa", sdpa_mask)):
-        transformers.AttentionMaskInterface.register(name, functools.partial(_mask, make))
-
-
-def _mask(make: Callable[..., Any], **options: Any) -> Any:
-    """No mask where the model got none and attends everywhere; otherwise the whole one."""
-    everywhere = options.get("allow_is_bidirectional_skip") and options.get("local_size") is None
-    if everywhere and options.get("attention_mask") is None:
-        return None
-    return make(**options | {"allow_is_bidirectional_skip": False})
 
 
 def _timm(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]:

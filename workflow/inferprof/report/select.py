@@ -10,7 +10,6 @@ from inferprof.report.common import name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.winner import Winner
 from inferprof.selection import Choice
-from inferprof.tables import roofs
 from inferprof.tables.records import CASE_KEY
 
 OPEN = ("same", "undecided")
@@ -46,8 +45,8 @@ def choices(evidence: Evidence) -> list[Choice]:
 def further_runs(evidence: Evidence, choices: Iterable[Choice]) -> Iterator[Sequence[str]]:
     """How the verbs of the further rounds begin: one of each runtime and round."""
     config = evidence.config.content
-    of = "rounds" if roofs.gpu_in_use(evidence.environment.content) else "cpu_rounds"
-    rounds = config.protocol.get(of, 1) if config else 1
+    on_gpu = any(record.environment.gpu for record in evidence.records["record"])  # environment.json comes later
+    rounds = config.protocol.get("rounds" if on_gpu else "cpu_rounds", 1) if config else 1
     for backend in sorted({choice.case.backend for choice in choices if choice.repeat}):
         for number in range(1, rounds):
             yield "run", backend, "--round", str(number)
