@@ -24,6 +24,7 @@ from inferprof.diagnosis import run
 from inferprof.files import read_json
 from inferprof.findings import Answer, Frames
 from inferprof.report import compose, evidence
+from inferprof.report.fields import Field
 from inferprof.report.model import Column
 from inferprof.tables.metrics import METRICS
 from inferprof.tables.records import read_cases
@@ -145,7 +146,7 @@ def columns() -> dict[str, set[str]]:
     """Table of the report → its columns, by its module and by the report of a bundle."""
     found: dict[str, set[str]] = {}
     for module in modules():
-        names = re.findall(r'[Tt]able\(\s*(?:"(\w+)"|([A-Z]+)\b)', inspect.getsource(module))
+        names = re.findall(r'(?:[Tt]able|table_of|csv_of)\(\s*(?:"(\w+)"|([A-Z]+)\b)', inspect.getsource(module))
         for name, constant in names:
             found.setdefault(name or vars(module)[constant], set()).update(keys(list(vars(module).values())))
     return found
@@ -162,6 +163,8 @@ def keys(value: Any) -> Iterator[str]:
     """The keys of all columns in it."""
     if isinstance(value, Column):
         yield value.key
+    elif isinstance(value, Field):
+        yield value.column.key
     elif isinstance(value, list | tuple | dict):
         for one in value.values() if isinstance(value, dict) else value:
             yield from keys(one)
