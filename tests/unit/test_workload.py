@@ -19,7 +19,7 @@ from tests.unit.facts import facts, mentions, reason_alone
 from tests.unit.graph_records import graphs_of
 from tests.unit.tuning_records import choice
 
-from inferprof import progress, registry, workload
+from inferprof import forked, progress, registry, workload
 from inferprof.case import Case, Variant
 from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
@@ -304,8 +304,9 @@ def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
 
 
 def test_an_exception_that_nobody_expected_fails_the_case_with_its_traceback_in_the_log(
-    runtime: Runtime, request_: RunRequest, capsys: pytest.CaptureFixture[str]
+    runtime: Runtime, request_: RunRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(forked.LIMIT, "60")  # as the job of a study
     runtime.fault = "bug"
     record = workload.run(request_)
     assert record["status"] == "failed" and record["reason"].startswith("ZeroDivisionError")

@@ -317,7 +317,7 @@ def test_the_report_lists_every_group_and_they_add_up(tmp_path: Path, capsys: py
     assert cli.main(["explain", str(a), "--against", str(b), "--out", str(out)]) == 0
     table = pd.read_csv(out / "reports/explain/csv/difference.csv")
     assert table["change_ms"].sum() == pytest.approx(-1.4)
-    assert capsys.readouterr().out.startswith("e.profile.json against e.profile.json")
+    assert capsys.readouterr().out.startswith("a/e.profile.json against b/e.profile.json")
 
 
 def pieces(*named: tuple[str, str, float]) -> list[Piece]:

@@ -214,7 +214,7 @@ def test_two_reports_of_one_file_name_are_told_apart(tmp_path: Path) -> None:
     cases = explain([tmp_path / "one/kernels.csv", tmp_path / "two/kernels.csv"])
     page.write(cases, tmp_path / "out")
     listed = pd.read_csv(tmp_path / "out/reports/explain/cases.csv")
-    assert listed["model"].tolist() == ["kernels", "kernels-2"]
+    assert listed["model"].tolist() == ["one_kernels", "two_kernels"]
 
 
 def test_a_binary_report_that_nsys_cannot_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

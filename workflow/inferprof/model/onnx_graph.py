@@ -140,13 +140,12 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def in_bodies(graph: onnx.GraphProto) -> dict[str, int]:
     """Each node of a graph that has bodies, with its operator → how many nodes are in these."""
-    inside = {
-        f"{node.name or node.output[0]} ({node.op_type})": sum(
-            1 for attribute in node.attribute for body in bodies(attribute) for _ in all_nodes(body)
-        )
-        for node in graph.node
-    }
-    return {name: count for name, count in inside.items() if count}
+    inside = {}
+    for node in graph.node:
+        count = sum(len(list(all_nodes(body))) for attribute in node.attribute for body in bodies(attribute))
+        if count:
+            inside[f"{node.name or node.output[0]} ({node.op_type})"] = count
+    return inside
 
 
 def taken_by(node: onnx.NodeProto) -> Iterator[str]:

@@ -96,7 +96,8 @@ def iterations(frame: pd.DataFrame) -> int:
 def on_gpus(frame: pd.DataFrame) -> int:
     """How many iterations operations are of: where all are of one GPU those of its process, else `iterations`."""
     rows = frame[frame["level"].eq("range") & frame["name"].eq(ITERATION) & frame["metric"].eq("gpu_busy")]
-    return int(rows["instances"].sum()) if rows["device"].nunique() == 1 else iterations(frame)
+    devices = rows["device"].nunique() if "device" in rows else 0  # tables of older versions don't tell
+    return int(rows["instances"].sum()) if devices == 1 else iterations(frame)
 
 
 def by_name(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
