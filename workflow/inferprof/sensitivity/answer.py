@@ -15,12 +15,14 @@ SHOWN = 12
 def render(result: Mapping[str, Any], shown: int = SHOWN) -> str:
     """The ranking as text for the screen."""
     spent, joint = result["evaluations"], _db(result["joint_db"])
-    each = f"each unit is tried alone on {counted(result['samples_each'], 'sample')} and left out of {result['left_out_each']}"
+    alone_on = counted(result["samples_each"], "sample")
+    each = f"each unit is tried alone on {alone_on} and left out of {result['left_out_each']}"
     lines = [
         conclusion(result),
         *not_looked_at(result["in_bodies"]),
-        f"{counted(len(result['units']), 'unit')} in {result['precision']}, {counted(spent['total'], 'evaluation')} of "
-        f"{counted(result['samples'], 'sample')}: {spent['ranking']} for the ranking (of {spent['allowed']} allowed; {each}), "
+        f"{counted(len(result['units']), 'unit')} in {result['precision']}, "
+        f"{counted(spent['total'], 'evaluation')} of {counted(result['samples'], 'sample')}: "
+        f"{spent['ranking']} for the ranking (of {spent['allowed']} allowed; {each}), "
         f"{spent['leaving_out']} leaving units out, {spent['causes']} for causes",
         f"all together {joint}, the sum of the losses alone {_db(result['predicted_db'])}: "
         f"{ {True: 'additive', False: 'not additive', None: 'not told'}[result['additive']] }",
