@@ -213,6 +213,12 @@ def test_identical_samples_are_the_same_however_few():
         assert (result.verdict, result.estimate, result.low, result.high) == ("same", 1.0, 1.0, 1.0)
 
 
+def test_cases_are_far_apart_where_every_sample_of_one_is_ten_times_each_of_the_other():
+    assert stats.far_apart([[100.0], [90.0]], [[1_000.0], [38_000.0]])
+    assert stats.far_apart([[38_000.0]], [[100.0]])
+    assert not stats.far_apart([[100.0, 9_000.0]], [[38_000.0, 38_000.0]])
+
+
 def test_one_sample_each_decides_nothing():
     result = stats.ratio([[100.0]], [[200.0]])
     assert (result.estimate, result.low, result.high) == (2.0, 0.0, math.inf)

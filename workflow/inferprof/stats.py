@@ -27,6 +27,9 @@ FEWEST = 6
 """Independent samples that a median's interval needs: the smallest and largest of five enclose the median in 94 %."""
 BLOCKS = 20
 """Blocks of consecutive samples that drift is judged by."""
+FAR = 10.0
+"""Ours: where every sample of one case is so many times each of the other, no doubt about the samples can turn which
+of the two is faster. A rented host varied in speed by 1.9."""
 DRIFT_P_VALUE = 0.01
 DRIFT_MINIMUM = 0.01
 """Smallest relative change from start to end that is called a drift."""
@@ -261,6 +264,13 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
         verdict=verdict,
         reason=why,
     )
+
+
+def far_apart(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples]) -> bool:
+    """Whether every sample of one case is FAR times each sample of the other, or more."""
+    ends = [(min(map(np.min, rounds)), max(map(np.max, rounds))) for rounds in (a_rounds, b_rounds)]
+    (a_least, a_most), (b_least, b_most) = ends
+    return bool(b_least >= FAR * a_most or a_least >= FAR * b_most)
 
 
 def _are_times(samples: Samples) -> bool:

@@ -66,3 +66,8 @@ def test_a_copy_is_accepted_at_most_once_in_a_hundred(spread: float) -> None:
 def test_what_is_not_paired_or_no_time_is_refused(incumbent: list[float], candidate: list[float]) -> None:
     with pytest.raises(ValueError, match=r"paired|above 0"):
         duel.judge(incumbent, candidate)
+
+
+@pytest.mark.parametrize(("look", "said"), [(1, "1 round"), (2, "2 rounds")])
+def test_a_count_of_rounds_agrees_with_its_noun(look: int, said: str) -> None:
+    assert duel.judge([], [], duel.Rule(looks=(look,))).reason.endswith(said)

@@ -11,9 +11,9 @@ from tests.unit.report.conftest import evidence_of
 from inferprof import report
 from inferprof.case import Case
 from inferprof.profilers import ort_profile
-from inferprof.report import evidence, winner
+from inferprof.report import answers, evidence, winner
 from inferprof.report.compose import content_of
-from inferprof.report.model import Card, SectionContent, Text
+from inferprof.report.model import Card, SectionContent, Table, Text
 from inferprof.report.sections import answer, speed_up
 from inferprof.tables import schema
 
@@ -214,3 +214,44 @@ def test_samples_far_above_all_of_the_fastest_need_no_interval_to_be_told_apart(
         record["boundaries"]["end_to_end"]["samples_ns"] = samples
         path.write_text(json.dumps(record), encoding="utf-8")
         assert winner.find(load(results), "vit")[0].ties == ties
+
+
+def test_each_other_shape_has_a_line_of_what_to_use_there(results: Any) -> None:
+    times = {"b1": (10.0, 5.0), "b2": (10.0, 20.0), "b4": (10.0, 10.05), "b8": (80.0, 40.0)}
+    for shape, (fp32, fp16) in times.items():
+        results.ok(f"vit/fp32/ort_cpu/default/{shape}", fp32)
+        results.ok(f"vit/fp16/ort_cpu/default/{shape}", fp16)
+    results.refused("vit/fp32/ort_cpu/default/b16", "out of memory")
+    results.accuracy("vit", "fp16", 60.0, "pass")
+    results.plan()
+    (found,) = answers.of(load(results))
+    assert found.shape == "b8"
+    lines = dict(found.others)
+    assert [*lines] == ["b1", "b2", "b4"]
+    assert mentions(lines["b1"], "fp16/ort_cpu/default", "×", "±")
+    assert mentions(lines["b2"], "fp32/ort_cpu/default", "the baseline")
+    assert mentions(lines["b4"], "not told apart from")
+    assert "×" not in lines["b4"]
+    assert [label for label, _ in found.card.lines] == ["Use", "Why", "Next", "Also", "", ""]
+
+
+def test_a_shape_with_nothing_to_recommend_says_why_in_its_line(results: Any) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b8", 10.0)
+    results.ok("vit/int8/ort_cpu/default/b1", 1.0)
+    results.accuracy("vit", "int8", 3.0, "fail")
+    results.plan()
+    (found,) = answers.of(load(results))
+    assert (found.shape, [shape for shape, _ in found.others]) == ("b8", ["b1"])
+    assert mentions(found.others[0][1], "nothing", "accuracy")
+
+
+def test_a_card_has_six_other_shapes_and_the_csv_all(results: Any) -> None:
+    for batch in range(1, 10):
+        results.ok(f"vit/fp32/ort_cpu/default/b{batch}", float(batch))
+    results.plan()
+    found = load(results)
+    (told,) = answers.of(found)
+    assert len(told.card.lines) == 3 + answers.OTHERS + 1
+    assert mentions(told.card.lines[-1][1], "2 more", "csv/answers.csv")
+    (table,) = [block for block in answer.build(found) if isinstance(block, Table) and block.name == "answers"]
+    assert {row[1].value for row in table.rows} == {f"b{batch}" for batch in range(1, 10)}

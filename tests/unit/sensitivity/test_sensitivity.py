@@ -239,6 +239,7 @@ def test_units_that_few_samples_cannot_tell_are_ties() -> None:
     )
     assert losses.told.tolist() == [True, False]  # 3.18 standard errors of 4 samples, not 1.96
     assert not dataclasses.replace(losses, left_out_error=None, left_out_samples=1).told.any()
+    assert (measure.is_told(-0.3, 0.1), measure.is_told(0.1, 0.1), measure.is_told(0.3, None)) == (True, False, False)
 
 
 def difference(scale: float = 1.0, outputs: tuple[str, ...] = ("difference", "first")) -> Any:

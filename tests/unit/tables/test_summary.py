@@ -74,6 +74,14 @@ def test_a_gpu_case_and_a_cpu_case_are_compared_by_end_to_end():
     assert found["speed_up"] == pytest.approx(10.0, rel=0.01)
 
 
+@pytest.mark.parametrize(("times", "verdict"), [(380, "slower"), (1 / 380, "faster"), (3, "undecided")])
+def test_a_doubt_leaves_a_verdict_only_where_it_cannot_turn_it(times: float, verdict: str) -> None:
+    rows = [row("fp32", "device", spread(1e6, 0)), row("fp16", "device", spread(times * 1e6, 1))]
+    doubts = {("box", "vit", "fp16", "ort_cuda", "default", "b4", "device"): "not settled"}
+    (found,) = records.rows_of(summary.speed_ups(frame(*rows), "fp32/ort_cuda/default", doubts))
+    assert (found["verdict"], found["in_doubt"]) == (verdict, True)
+
+
 def test_only_rounds_that_both_cases_have_are_paired():
     rows = [row("fp32", "device", spread(2e6, r), r) for r in (0, 1, 2)]
     rows += [row("fp16", "device", spread(1e6, r), r) for r in (1, 2)]

@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from inferprof.words import counted
+
 Verdict = Literal["better", "no better", "undecided", "measure more"]
 RANKED = 10
 """From so many rounds on signed ranks can reach the level of a look: 2 ** -RANKED is below it."""
@@ -62,7 +64,7 @@ def judge(incumbent: Sequence[float], candidate: Sequence[float], rule: Rule = U
         raise ValueError(f"rounds must be paired: {len(incumbent)} and {len(candidate)}")
     look = max((look for look in rule.looks if look <= len(incumbent)), default=0)
     if look == 0:
-        return Duel("measure more", 0.0, -math.inf, 1.0, 0, f"fewer than {rule.looks[0]} rounds")
+        return Duel("measure more", 0.0, -math.inf, 1.0, 0, f"fewer than {counted(rule.looks[0], 'round')}")
     times = np.array([incumbent[:look], candidate[:look]], dtype=float)
     if not (np.isfinite(times).all() and times.min() > 0):
         raise ValueError("medians must be finite and above 0")
@@ -83,8 +85,8 @@ def _verdict(saved: np.ndarray[Any, Any], estimate: float, rule: Rule) -> tuple[
     if hoped <= rule.missed / len(rule.looks):
         return "no better", f"a gain of {rule.wanted:.1%} would show so little with p = {hoped:.1g}"
     if len(saved) == rule.looks[-1]:
-        return "undecided", f"not told apart in {len(saved)} rounds"
-    return "measure more", f"not told apart in {len(saved)} rounds yet"
+        return "undecided", f"not told apart in {counted(len(saved), 'round')}"
+    return "measure more", f"not told apart in {counted(len(saved), 'round')} yet"
 
 
 def _p_value(values: np.ndarray[Any, Any], side: Literal["greater", "less"]) -> float:

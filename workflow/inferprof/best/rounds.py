@@ -18,6 +18,7 @@ from inferprof.case import LAST_DUELS, OF_DUELS, REFERENCE, Case
 from inferprof.documents import Record
 from inferprof.plugins import Boundary
 from inferprof.study import Study
+from inferprof.words import counted
 
 PAIRS: Final = 100_000
 """Duels have numbers below it, so that two pairs of cases seldom share one."""
@@ -33,7 +34,7 @@ class Waits(Exception):
     """Files that the search cannot go on without."""
 
     def __init__(self, files: list[str]) -> None:
-        super().__init__(f"waits for {len(files)} files")
+        super().__init__(f"waits for {counted(len(files), 'file')}")
         self.files = files
 
 

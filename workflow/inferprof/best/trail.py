@@ -23,6 +23,7 @@ from inferprof.documents.diagnosed import PLANNED, Gain
 from inferprof.documents.trail import Idea, More, Step, Trail, last_duel
 from inferprof.errors import UserError
 from inferprof.findings import END_TO_END, Finding, Frames
+from inferprof.words import counted
 
 DECISIONS: Final[Mapping[duel.Verdict, Literal["kept", "dropped", "undecided", "measure more"]]] = {
     "better": "kept",
@@ -197,7 +198,7 @@ def lines(trail: Trail) -> Iterator[str]:
     for step in trail.steps:
         yield f"  {step.decision}: {step.candidate} against {step.incumbent}{_saves(step.gain)}: {step.reason}"
     for pair in trail.more:
-        yield f"  measure: {' and '.join(pair.cases)}: {pair.rounds} rounds"
+        yield f"  measure: {' and '.join(pair.cases)}: {counted(pair.rounds, 'round')}"
     for idea in trail.next:
         yield f"  try: {idea.advice}"
     for idea in trail.yours:

@@ -18,6 +18,7 @@ from inferprof.documents import Bundle
 from inferprof.errors import UserError, refused_by_system
 from inferprof.files import folder_made_whole
 from inferprof.tables.records import read_cases
+from inferprof.words import counted
 
 __all__ = ["Written", "opened", "read_manifest", "render", "unbundle", "unpacked", "write"]
 
@@ -63,7 +64,7 @@ def _checked(path: Path, folder: Path) -> Bundle:
 def render(manifest: Bundle, out: Path, *, reported: bool = False) -> str:
     """What was unpacked to `out`, and its report, or the command that writes it."""
     study, machine, baseline = manifest.study, manifest.machine, manifest.baseline
-    what = f"{out}: {len(manifest.files)} files of {study} on {machine}; its report"
+    what = f"{out}: {counted(len(manifest.files), 'file')} of {study} on {machine}; its report"
     if reported:
         return f"{what}, of its cases diagnosed anew:\n{out / 'reports' / study / 'REPORT.txt'}"
     flags = f"--study {study} --machine {machine}" + (f" --baseline {baseline}" if baseline else "")

@@ -21,6 +21,7 @@ from inferprof.errors import UserError, unknown
 from inferprof.files import make_folder, naming, written_whole
 from inferprof.secret import redact
 from inferprof.tables.records import CASE_KEY, read_cases, rows_of
+from inferprof.words import counted
 
 CAPTURES: Final = (".sqlite", ".csv", ".json", ".json.gz")
 """What may be handed on of a capture. The reports of nsys and ncu may not: they hold command lines and variables."""
@@ -43,7 +44,7 @@ class Written:
 
     def render(self) -> str:
         """As lines of text."""
-        lines = [f"{self.path}: {self.files} files in {self.bytes} bytes"]
+        lines = [f"{self.path}: {counted(self.files, 'file')} in {self.bytes} bytes"]
         return "\n".join(lines + [f"left out to stay within --max-size: {name}" for name in self.left_out])
 
 

@@ -31,7 +31,7 @@ from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict
 from inferprof.findings import END_TO_END, OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.schema import of_first
-from inferprof.words import ms
+from inferprof.words import counted, ms
 
 RESOURCES: Final[Mapping[Bottleneck, Resource]] = {
     "launch": "launch",
@@ -280,7 +280,8 @@ def _nothing(answers: Sequence[Answer]) -> str:
     clear = sum(answer.verdict == "clear" for answer in asked)
     lacking = Counter(answer.reason for answer in asked if answer.verdict == "not assessed")
     if lacking.total() <= clear:
-        return f"No check found a cause: {clear} checks are clear, {lacking.total()} not assessed."
+        are = "is" if clear == 1 else "are"
+        return f"No check found a cause: {counted(clear, 'check')} {are} clear, {lacking.total()} not assessed."
     reason, _ = lacking.most_common(1)[0]
     want = reason.removeprefix("needs ")
     return f"No cause is known: {lacking.total()} of {len(asked)} checks were not assessed. Most need {want}."

@@ -1,7 +1,8 @@
 """The answer about each model in three lines: what to use, why it takes as long as it does, what to do next.
 
-All numbers of an answer are by one boundary, and about one shape: those that the config asks for under `answer:`,
-else end_to_end and the largest shape that most cases have.
+All numbers of an answer are by one boundary, and the three lines about one shape: those that the config asks for
+under `answer:`, else end_to_end and the largest shape that most cases have. A line of each other shape says what to
+use there.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ CAUSES: Final[Mapping[str, str]] = {
 """Resource → what takes the time."""
 NO_ACTION: Final = "no check names a change that helps"
 MEASURE_AGAIN: Final = "measure again on a machine that nobody else uses, with a longer `budget_s:` under `protocol:`"
+OTHERS: Final = 6
+"""Ours: so many other shapes have a line on the card."""
 NOT_DIAGNOSED: Final = "not known, the case was not diagnosed"
 
 
@@ -53,13 +56,18 @@ class Answer:
     why: str
     do_next: str
     best: Winner | None
+    others: tuple[tuple[str, str], ...] = ()
+    """The other shapes that were measured, and what to use there."""
 
     @property
     def card(self) -> Card:
-        """The three lines."""
-        labelled = (("Use", self.use), ("Why", self.why), ("Next", self.do_next))
-        lines = tuple((label, f"{words}." if label == "Use" else f"{capital(words)}.") for label, words in labelled)
-        return Card(self.title, lines, None if self.best else "fail")
+        """The three lines, and one of each other shape."""
+        lines = [("Use", f"{self.use}."), ("Why", f"{capital(self.why)}."), ("Next", f"{capital(self.do_next)}.")]
+        also = [f"{shape}: {words}." for shape, words in self.others[:OTHERS]]
+        if len(self.others) > OTHERS:
+            also.append(f"and {len(self.others) - OTHERS:,} more: csv/answers.csv")
+        lines += [("" if index else "Also", words) for index, words in enumerate(also)]
+        return Card(self.title, tuple(lines), None if self.best else "fail")
 
 
 def of(evidence: Evidence) -> list[Answer]:
@@ -79,8 +87,10 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     best = winners.get(shape)
     against = f", against {evidence.baseline}" if evidence.baseline else ""
     title = f"{model} at {shape}, by {evidence.boundary}{against}" if shape else model
+    others = tuple(_others(evidence, model, shape, winners))
     if best is None:
-        return Answer(model, shape, title, *_nothing(evidence, model, winner.ranked(evidence, model, shape)), None)
+        nothing = _nothing(evidence, model, winner.ranked(evidence, model, shape))
+        return Answer(model, shape, title, *nothing, None, others)
     document = evidence.diagnoses.get(key_of(best.row))
     diagnosis = document.content if document else None
     scale = _scale(best, diagnosis)
@@ -89,7 +99,7 @@ def _answer(evidence: Evidence, model: str) -> Answer:
         why, do_next = _why(diagnosis.verdict, scale, best), _do_next(best, diagnosis.verdict)
     if best.doubted and do_next.startswith(NO_ACTION):
         do_next = MEASURE_AGAIN
-    return Answer(model, shape, title, _use(best), why, do_next, best)
+    return Answer(model, shape, title, _use(best), why, do_next, best, others)
 
 
 def _shape(evidence: Evidence, model: str, settled: list[str]) -> str:
@@ -129,6 +139,40 @@ def latency(row: Mapping[str, Any], boundary: str) -> str:
     low, high = row[f"{boundary}_low_ms"], row[f"{boundary}_high_ms"]
     spread = f"{three_digits(low)} to {three_digits(high)}" if not math.isnan(low) else "no interval"
     return f"{three_digits(row[f'{boundary}_ms'])} ms ({spread}, n {row[f'{boundary}_n']:,})"
+
+
+def _others(
+    evidence: Evidence, model: str, answered: str, winners: Mapping[str, Winner]
+) -> Iterator[tuple[str, str]]:
+    """What to use at each other shape where a case was measured, else why nothing."""
+    for name, shape in evidence.order:
+        if name == model and shape != answered and (rows := winner.ranked(evidence, model, shape)):
+            best = winners.get(shape)
+            yield shape, _in_short(best, evidence.baseline) if best else _nothing(evidence, model, rows)[0]
+
+
+def _in_short(best: Winner, baseline: str | None) -> str:
+    """`fp16/ort_cuda/graph, 0.610 ms, 2.43× ± 0.32 %`; what it is not told apart from; what was faster, in doubt."""
+    parts = [best.name, f"{three_digits(best.median_ms)} ms", *_gain_in_short(best, baseline)]
+    if best.ties:
+        first, *rest = sorted(best.ties, key=lambda name: name != baseline)
+        parts.append(f"not told apart from {first}{f' and {len(rest)} more' if rest else ''}")
+    if best.doubted:
+        parts.append(f"{name_of(best.doubted)} was faster, in doubt")
+    return ", ".join(parts)
+
+
+def _gain_in_short(best: Winner, baseline: str | None) -> Iterator[str]:
+    """The speed-up as the table of the fastest cases has it; none where that the two are not told apart says it."""
+    speed_up, spread = winner.speed_up_cells(best, baseline)
+    if speed_up.missing:
+        yield f"speed-up {speed_up.missing}"
+    elif isinstance(speed_up.value, float) and baseline not in best.ties:
+        yield f"{speed_up.text} ± {spread.text}" if spread.value else speed_up.text
+    elif best.is_baseline:
+        yield "the baseline"
+    elif baseline and speed_up.value is None and best.speed_up["flag"]:
+        yield f"no speed-up: {best.speed_up['flag']}"
 
 
 def _gain(best: Winner) -> str:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.plugins import Boundary
 from inferprof.report import fidelity
-from inferprof.report.common import name_of
+from inferprof.report.common import FEW, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
+from inferprof.report.model import Cell, missing, number, without_number, words
+from inferprof.report.numbers import half_width, ratio
 from inferprof.tables import summary
 from inferprof.tables.records import KEY, key_of, rows_of
 
@@ -75,6 +77,22 @@ def ranked(evidence: Evidence, model: str, shape: str) -> list[Mapping[str, Any]
     own = cases[cases["model"].eq(model) & cases["shape"].eq(shape) & cases[column].notna()]
     rows = rows_of(own.sort_values(column, kind="stable"))
     return [row for row in rows if key_of(row) not in evidence.controls]
+
+
+def speed_up_cells(best: Winner, baseline: str | None) -> tuple[Cell, Cell]:
+    """The speed-up over the baseline, and ± how much; why there is none."""
+    if baseline is None or best.is_baseline:
+        return without_number("baseline" if best.is_baseline else "–"), without_number("")
+    value, low, high = (best.speed_up[key] for key in ("speed_up", "low", "high"))
+    if value is None:
+        return missing(best.speed_up["not_measured"]), without_number("")
+    if best.speed_up["flag"]:
+        return without_number("flagged"), without_number("")
+    if best.speed_up["in_doubt"]:
+        return missing(best.speed_up["reason"]), without_number("")
+    spread = missing(FEW) if low is None else words(half_width(value, low, high))
+    doubtful = best.speed_up["verdict"] in ("same", "undecided")
+    return number(value, f"{'≈ ' if doubtful else ''}{ratio(value)}"), spread
 
 
 def _winner(evidence: Evidence, rows: list[Mapping[str, Any]]) -> Winner | None:

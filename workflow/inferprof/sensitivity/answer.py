@@ -15,12 +15,14 @@ SHOWN = 12
 def render(result: Mapping[str, Any], shown: int = SHOWN) -> str:
     """The ranking as text for the screen."""
     spent, joint = result["evaluations"], _db(result["joint_db"])
-    each = f"each unit is tried alone on {result['samples_each']} samples and left out of {result['left_out_each']}"
+    alone_on = counted(result["samples_each"], "sample")
+    each = f"each unit is tried alone on {alone_on} and left out of {result['left_out_each']}"
     lines = [
         conclusion(result),
         *not_looked_at(result["in_bodies"]),
-        f"{len(result['units'])} units in {result['precision']}, {spent['total']} evaluations of {result['samples']} "
-        f"samples: {spent['ranking']} for the ranking (of {spent['allowed']} allowed; {each}), "
+        f"{counted(len(result['units']), 'unit')} in {result['precision']}, "
+        f"{counted(spent['total'], 'evaluation')} of {counted(result['samples'], 'sample')}: "
+        f"{spent['ranking']} for the ranking (of {spent['allowed']} allowed; {each}), "
         f"{spent['leaving_out']} leaving units out, {spent['causes']} for causes",
         f"all together {joint}, the sum of the losses alone {_db(result['predicted_db'])}: "
         f"{ {True: 'additive', False: 'not additive', None: 'not told'}[result['additive']] }",
@@ -32,7 +34,7 @@ def render(result: Mapping[str, Any], shown: int = SHOWN) -> str:
         cause = f": {unit['cause']}" if unit["cause"] else ""
         within = unit["left_out_ci"]
         noise = f"{within:>7.1%}" if within is not None else f"{'-':>7}"
-        left_out = f"{unit['left_out_share']:>9.1%} {noise} {'tie' if _tie(unit) else unit['left_out_place']:>11}"
+        left_out = f"{unit['left_out_share']:>9.1%} {noise} {unit['left_out_place'] if _told(unit) else 'tie':>11}"
         lines.append(f"{alone:>10} {left_out}  {unit['name']} ({unit['op']}){cause}")
     lines += [
         f"{entry['left_out']} worst left out: {'overflow' if entry['overflow'] else _db(entry['joint_db'])}"
@@ -43,14 +45,14 @@ def render(result: Mapping[str, Any], shown: int = SHOWN) -> str:
     return "\n".join(lines)
 
 
-def _tie(unit: Mapping[str, Any]) -> bool:
-    return unit["left_out_ci"] is None or abs(unit["left_out_share"]) <= unit["left_out_ci"]
+def _told(unit: Mapping[str, Any]) -> bool:
+    return measure.is_told(unit["left_out_share"], unit["left_out_ci"])
 
 
 def _reproducible(result: Mapping[str, Any]) -> str:
     """How well the rankings reproduce themselves, and what follows where one does not."""
     alone, left_out = (result["reproducible"][name] for name in ("alone", "left_out"))
-    count = sum(not _tie(unit) for unit in result["units"])
+    count = sum(_told(unit) for unit in result["units"])
     text = f"alone {_rho(alone)}, left out {_rho(left_out)} of the {counted(count, 'unit')} that are no tie"
     poor = [
         name for name, rho in (("alone", alone), ("left out", left_out)) if rho is not None and rho < measure.POOR

@@ -166,8 +166,8 @@ class Losses:
     @property
     def told(self) -> Array:
         """By unit, whether it is no tie: what goes with it is more than its interval."""
-        within = self.left_out_ci
-        return np.zeros(len(self.without), bool) if within is None else np.asarray(abs(self.without) > within)
+        within = [None] * len(self.without) if self.left_out_ci is None else self.left_out_ci
+        return np.array([*map(is_told, self.without, within)], bool)
 
     @property
     def reproduces(self) -> bool:
@@ -192,6 +192,11 @@ class Losses:
         weight = max(0.0, 1 - noise / seen) if seen else 0.0
         drawn: Array = share + weight * (self.without - share)
         return drawn
+
+
+def is_told(gone: float, within: float | None) -> bool:
+    """Whether a unit is no tie: what goes with it is more than its interval, ±; None where it has none."""
+    return within is not None and abs(gone) > within
 
 
 def budget(units: int) -> int:

@@ -218,12 +218,15 @@ def _rounds(group: pd.DataFrame) -> Rounds:
 def _judged(
     row: dict[str, Any], case: dict[str, Any], reference: dict[str, Any] | None, doubts: Doubts
 ) -> dict[str, Any]:
-    """A speed-up without a verdict where one of the two measurements is in doubt."""
+    """A speed-up without a verdict where one of the two measurements is in doubt, unless no doubt can turn it."""
     if reference is None or row.get("verdict") is None:
         return row
     sides = (("it", case), ("the baseline", reference))
     why = [f"{who}: {doubts[place]}" for who, of in sides if (place := (*key_of(of), row["boundary"])) in doubts]
-    return {**row, "verdict": NO_VERDICT, "reason": "; ".join(why), "in_doubt": True} if why else row
+    if not why:
+        return row
+    verdict = row["verdict"] if row["far"] else NO_VERDICT
+    return {**row, "verdict": verdict, "reason": "; ".join(why), "in_doubt": True}
 
 
 def _speed_up(
@@ -241,7 +244,8 @@ def _speed_up(
     common = sorted(set(base) & set(this))
     if not common:
         return {"boundary": boundary, "not_measured": f"no round has {boundary} for both this case and the baseline"}
-    ratio = stats.ratio([base[r] for r in common], [this[r] for r in common])
+    rounds = [base[r] for r in common], [this[r] for r in common]
+    ratio = stats.ratio(*rounds)
     bounded = math.isfinite(ratio.high) and ratio.low > 0
     return {
         "boundary": boundary,
@@ -253,4 +257,5 @@ def _speed_up(
         "verdict": ratio.verdict,
         "reason": ratio.reason,
         "in_doubt": False,
+        "far": stats.far_apart(*rounds),
     }

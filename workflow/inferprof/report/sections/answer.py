@@ -9,11 +9,11 @@ from inferprof import registry
 from inferprof.case import EXCLUDED, REFERENCE
 from inferprof.report import answers, fidelity, winner
 from inferprof.report.answers import Answer
-from inferprof.report.common import FEW, enumerated, few, name_of, of_rounds, path_of
+from inferprof.report.common import enumerated, few, name_of, of_rounds, path_of
 from inferprof.report.diagnosed import measured, sentences
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import half_width, percent, ratio, significant
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
+from inferprof.report.numbers import percent, ratio, significant
 from inferprof.report.section import Section
 from inferprof.report.winner import Winner
 from inferprof.tables import summary
@@ -62,8 +62,9 @@ def build(evidence: Evidence) -> Sequence[Block]:
         rows = tuple(_row(evidence, best) for best in winners)
         blocks.append(Table("fastest", TITLE, COLUMNS, rows, _faster_in_doubt(winners), groups=2))
     lines = tuple(
-        tuple(map(words, (a.model, a.shape, evidence.boundary, a.use, a.why, a.do_next)))
+        tuple(map(words, (a.model, shape, evidence.boundary, *said)))
         for a in answers.of(evidence)
+        for shape, *said in ((a.shape, a.use, a.why, a.do_next), *((*other, "", "") for other in a.others))
     )
     return (*blocks, Table("answers", "The answers", ANSWERS, lines, csv_only=True))
 
@@ -150,7 +151,7 @@ def _row(evidence: Evidence, best: Winner) -> tuple[Cell, ...]:
         number(best.median_ms, significant(best.median_ms)),
         number(n, f"{n:,}"),
         number(best.items_per_s, significant(best.items_per_s)),
-        *_speed_up_cells(best, evidence.baseline),
+        *winner.speed_up_cells(best, evidence.baseline),
         _roof(evidence, best),
         words(best.fidelity.outcome, best.fidelity.mark),
         words(", ".join(best.ties)),
@@ -175,21 +176,6 @@ def _roof(evidence: Evidence, best: Winner) -> Cell:
         return missing(NO_ROOF)
     times = row["device_ms"] / row["fused_ms"]
     return number(times, ratio(times))
-
-
-def _speed_up_cells(best: Winner, baseline: str | None) -> tuple[Cell, Cell]:
-    if baseline is None or best.is_baseline:
-        return without_number("baseline" if best.is_baseline else "–"), without_number("")
-    value, low, high = (best.speed_up[key] for key in ("speed_up", "low", "high"))
-    if value is None:
-        return missing(best.speed_up["not_measured"]), without_number("")
-    if best.speed_up["flag"]:
-        return without_number("flagged"), without_number("")
-    if best.speed_up["in_doubt"]:
-        return missing(best.speed_up["reason"]), without_number("")
-    spread = missing(FEW) if low is None else words(half_width(value, low, high))
-    doubtful = best.speed_up["verdict"] in ("same", "undecided")
-    return number(value, f"{'≈ ' if doubtful else ''}{ratio(value)}"), spread
 
 
 def _vague(evidence: Evidence) -> Iterator[str]:
