@@ -18,6 +18,7 @@ rule benchmark:
     resources:
         **MEASURES_A_CASE,
     params:
+        description=model_description,
         options=run_flags,
         protocol=protocol_flags,
     message:

@@ -23,6 +23,7 @@ for profiler in registry.profilers().values():
         resources:
             **MEASURES_A_CASE,
         params:
+            description=model_description,
             profiler=profiler.name,
             options=profiled_flags(profiler),
         message:

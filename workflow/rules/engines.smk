@@ -17,6 +17,7 @@ rule build:
     resources:
         **MEASURES,
     params:
+        description=model_description,
         options=variant_flags,
         target=target_flag,
     message:
@@ -49,6 +50,7 @@ rule compile:
     # Its compiler has processes of its own; all the same, conversions that wait for cores would cost more.
     threads: 1
     params:
+        description=model_description,
         options=run_flags,
         seed=STUDY.protocol["seed"],
     message:
