@@ -13,7 +13,6 @@ rule benchmark:
     log:
         "results/log/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.log",
     priority: round_priority
-    # All cores: a job beside it would be measured too.
     threads: all_cores
     resources:
         **MEASURES_A_CASE,

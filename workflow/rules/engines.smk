@@ -43,9 +43,7 @@ rule compile:
     log:
         "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
     wildcard_constraints:
-        backend="|".join(
-            name for name, backend in BACKENDS.items() if not backend.build
-        ),
+        backend="|".join(name for name in BACKENDS if not BACKENDS[name].build),
     priority: studies.BEFORE_MEASURING - 1
     # Its compiler has processes of its own; all the same, conversions that wait for cores would cost more.
     threads: 1
