@@ -16,7 +16,7 @@ from inferprof import commands, study, targets
 from inferprof.case import OptionValue
 from inferprof.documents.serving import ServingPolicy
 from inferprof.machine.hardware import Gpu, Machine
-from inferprof.model import model_files
+from inferprof.model import model_files, model_spec
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,28 @@ def test_weights_beside_an_onnx_file_are_inputs_of_whatever_is_made_of_it(tmp_pa
         model, tmp_path / "own.onnx", save_as_external_data=True, location="own.weights", size_threshold=0
     )
     assert model_files.all_of(tmp_path / "own.onnx") == [tmp_path / "own.weights"]
+
+
+def test_planning_parses_an_onnx_file_once_while_it_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.onnx"
+    text = '<ir_version: 9, opset_import: ["" : 20]> g (float[b, 64] x) => (float[b, 64] y) { y = Relu(x) }'
+    onnx.save_model(onnx.parser.parse_model(text), path)
+    parsed: list[Path] = []
+    load = onnx.load
+
+    def counted(file: Path, **options: bool) -> onnx.ModelProto:
+        parsed.append(file)
+        return load(file, **options)
+
+    monkeypatch.setattr(onnx, "load", counted)
+    assert model_spec.load(path).symbols == ("b",)
+    assert model_files.all_of(path) == [] and model_files.is_exported(path) and not model_spec.is_unsized(path)
+    assert parsed == [path]
+    onnx.save_model(onnx.parser.parse_model(text.replace("64", "128")), path)
+    assert model_spec.load(path).inputs[0].dims == ("b", 128)
+    assert parsed == [path, path]
 
 
 def test_the_trace_of_a_policy_is_a_file_that_it_is_made_from() -> None:

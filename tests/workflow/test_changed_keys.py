@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,43 @@ def test_changed_sizes_of_a_model_measure_it_anew_and_list_cases_that_are_others
     assert ("cases" in jobs) == listed
 
 
+def test_each_key_of_a_description_measures_the_model_anew(studied: Workspace) -> None:
+    jobs = rerun(studied, "models/toy.yaml", lambda: describe(studied, seed=1))
+    assert jobs == GRAPH - {"cases", "report_so_far"} | {"export", "expect_samples"}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda text: f"# A comment.\n\n{text}",
+        lambda text: yaml.safe_dump(yaml.safe_load(text), default_flow_style=True, sort_keys=False),
+    ],
+)
+def test_a_description_that_says_the_same_in_other_words_reruns_nothing(
+    studied: Workspace, written: Callable[[str], str]
+) -> None:
+    path = studied.folder / "models" / "toy.yaml"
+    other = written(path.read_text(encoding="utf-8"))
+    assert rerun(studied, "models/toy.yaml", lambda: path.write_text(other, encoding="utf-8")) == set()
+
+
+def test_each_byte_of_a_models_code_counts(studied: Workspace) -> None:
+    path = studied.folder / "models" / "toy_module.py"
+    other = f"{path.read_text(encoding='utf-8')}# A comment.\n"
+    jobs = rerun(studied, "models/toy_module.py", lambda: path.write_text(other, encoding="utf-8"))
+    assert {"export", "benchmark", "serve", "diagnose", "write_report"} <= jobs
+
+
+def test_each_rule_that_reads_a_description_is_rerun_by_what_it_says(repository: Path) -> None:
+    """Snakemake takes no notice of the file's time: a rule without the digest would never run again."""
+    for path in (repository / "workflow" / "rules").glob("*.smk"):
+        rules = re.split(r"^ *(?:rule|checkpoint)\b.*:$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        reads = [rule for rule in rules if re.search(r"=(?:model_spec|artifact|expected_of|served_artifacts),", rule)]
+        assert all("=model_description," in rule for rule in reads), path
+    for profile in (repository / "profiles").glob("*/config.yaml"):
+        assert "params" in yaml.safe_load(profile.read_text(encoding="utf-8"))["rerun-triggers"]
+
+
 def test_a_run_after_changed_sizes_reports_the_new_shape_alone(studied: Workspace) -> None:
     describe(studied, sizes={"h": 48})
     done = studied.run("results/REPORT.txt")
@@ -123,7 +161,7 @@ def test_a_run_after_changed_sizes_reports_the_new_shape_alone(studied: Workspac
     assert studied.jobs("results/REPORT.txt") == {}
 
 
-def rerun(workspace: Workspace, file: str, change: Callable[[], None]) -> set[str]:
+def rerun(workspace: Workspace, file: str, change: Callable[[], object]) -> set[str]:
     """The rules that a change of a file would run again; the file is as before then."""
     path = workspace.folder / file
     before = path.read_text(encoding="utf-8")

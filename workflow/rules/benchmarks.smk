@@ -13,11 +13,11 @@ rule benchmark:
     log:
         "results/log/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.log",
     priority: round_priority
-    # All cores: a job beside it would be measured too.
     threads: all_cores
     resources:
         **MEASURES_A_CASE,
     params:
+        description=model_description,
         options=run_flags,
         protocol=protocol_flags,
     message:

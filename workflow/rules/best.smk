@@ -15,6 +15,7 @@ checkpoint best_step:
     wildcard_constraints:
         step=r"\d+",
     params:
+        description=model_description,
         config=json.dumps(STUDY.config),
     message:
         "Choose what is measured next of {wildcards.model}: step {wildcards.step}"

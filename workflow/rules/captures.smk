@@ -23,13 +23,13 @@ for profiler in registry.profilers().values():
         resources:
             **MEASURES_A_CASE,
         params:
+            description=model_description,
             profiler=profiler.name,
             options=profiled_flags(profiler),
         message:
             f"Capture {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}} with {profiler.name}"
         shell:
-            "inferprof capture {params.profiler} --timeline {input.timeline:q} --out {output.capture:q} --record {output.record:q} "
-            "-- inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} --precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} --tuned {input.tuned:q} --machine {wildcards.machine} --out {output.record:q} 2> {log:q}"
+            "inferprof capture {params.profiler} --timeline {input.timeline:q} --out {output.capture:q} --record {output.record:q} -- inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} --precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} --tuned {input.tuned:q} --machine {wildcards.machine} --out {output.record:q} 2> {log:q}"
 
     rule:
         name:

@@ -314,8 +314,17 @@ def image(wildcards):
 
 
 def model_spec(wildcards):
-    """The file that describes the model."""
-    return STUDY.known_models[wildcards.model]
+    """The file that describes the model. A rule that reads it has `model_description` among its params.
+
+    Of a YAML file that, and not its time, says whether anything changed: comments are no input.
+    """
+    path = STUDY.known_models[wildcards.model]
+    return path if path.suffix == ".onnx" else ancient(path)
+
+
+def model_description(wildcards):
+    """What the file says that describes the model, as a digest."""
+    return model_files_of.description(STUDY.known_models[wildcards.model])
 
 
 def model_files(wildcards):
@@ -325,7 +334,7 @@ def model_files(wildcards):
 
 def expected_of(wildcards):
     """What says which outputs are right: the ONNX, or the torch model where there is none."""
-    if not model_files_of.is_exported(model_spec(wildcards)):
+    if not model_files_of.is_exported(STUDY.known_models[wildcards.model]):
         return model_spec(wildcards)
     return f"results/onnx/{wildcards.model}/{wildcards.precision}.onnx"
 

@@ -17,6 +17,7 @@ rule build:
     resources:
         **MEASURES,
     params:
+        description=model_description,
         options=variant_flags,
         target=target_flag,
     message:
@@ -42,13 +43,12 @@ rule compile:
     log:
         "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
     wildcard_constraints:
-        backend="|".join(
-            name for name, backend in BACKENDS.items() if not backend.build
-        ),
+        backend="|".join(name for name in BACKENDS if not BACKENDS[name].build),
     priority: studies.BEFORE_MEASURING - 1
     # Its compiler has processes of its own; all the same, conversions that wait for cores would cost more.
     threads: 1
     params:
+        description=model_description,
         options=run_flags,
         seed=STUDY.protocol["seed"],
     message:

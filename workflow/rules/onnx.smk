@@ -11,6 +11,8 @@ rule export:
     log:
         "results/log/onnx/{model}/fp32.log",
     priority: studies.BEFORE_MEASURING
+    params:
+        description=model_description,
     message:
         "Export {wildcards.model} to ONNX"
     shell:
@@ -31,6 +33,7 @@ rule quantize:
         precision="|".join(name for name in registry.precisions() if name != "fp32"),
     priority: studies.BEFORE_MEASURING
     params:
+        description=model_description,
         options=precision_flags,
     message:
         "Convert {wildcards.model} to {wildcards.precision}"
@@ -49,6 +52,7 @@ rule audit:
         "results/log/onnx/{model}/{precision}.audit.log",
     priority: studies.BEFORE_MEASURING
     params:
+        description=model_description,
         sizes=size_flags,
     message:
         "Audit the graph of {wildcards.model} in {wildcards.precision}"
@@ -67,6 +71,7 @@ rule partition:
         "results/log/onnx/{model}/{precision}.partition.log",
     priority: studies.BEFORE_MEASURING - 2
     params:
+        description=model_description,
         sizes=size_flags,
     message:
         "Ask TensorRT's parser what it takes of {wildcards.model} in {wildcards.precision}"
@@ -83,6 +88,8 @@ rule cost:
     log:
         "results/log/onnx/{model}/{precision}.{shape}.cost.log",
     priority: studies.BEFORE_MEASURING - 2
+    params:
+        description=model_description,
     message:
         "Count the FLOPs and bytes of {wildcards.model} in {wildcards.precision} at {wildcards.shape}"
     shell:
@@ -100,6 +107,7 @@ rule expect:
         "results/log/onnx/{model}/{precision}.{shape}.expected.log",
     priority: studies.BEFORE_MEASURING
     params:
+        description=model_description,
         seed=STUDY.protocol["seed"],
     message:
         "Compute what {wildcards.model} in {wildcards.precision} gives at {wildcards.shape}"
@@ -120,6 +128,7 @@ rule expect_samples:
         "results/log/onnx/{model}/fp32.samples.log",
     priority: studies.BEFORE_MEASURING
     params:
+        description=model_description,
         sizes=size_flags,
         samples=STUDY.protocol["accuracy_samples"],
         seed=STUDY.protocol["seed"],
@@ -142,6 +151,7 @@ rule accuracy:
         "results/log/onnx/{model}/{precision}.accuracy.log",
     priority: studies.BEFORE_MEASURING
     params:
+        description=model_description,
         options=precision_flags,
         samples=STUDY.protocol["accuracy_samples"],
         seed=STUDY.protocol["seed"],
@@ -163,6 +173,7 @@ rule sensitivity:
         "results/log/onnx/{model}/{precision}.sensitivity.log",
     priority: studies.BEFORE_MEASURING
     params:
+        description=model_description,
         options=precision_flags,
     message:
         "Rank the nodes of {wildcards.model} by what they lose in {wildcards.precision}"

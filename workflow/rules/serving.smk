@@ -15,6 +15,7 @@ rule serve:
     resources:
         **MEASURES,
     params:
+        description=model_description,
         shapes=served_shapes,
         options=run_flags,
         policy=policy_flags,

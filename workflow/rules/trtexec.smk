@@ -16,6 +16,8 @@ rule second_clock:
     threads: all_cores
     resources:
         **MEASURES,
+    params:
+        description=model_description,
     message:
         "Measure {wildcards.model} {wildcards.precision} {wildcards.variant} {wildcards.shape} with trtexec"
     shell:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
 from pathlib import Path
 
 from inferprof.case import PARALLEL
+from inferprof.files import read_yaml
 from inferprof.model import data, onnx_graph
 from inferprof.model.model_spec import load
 
@@ -15,6 +18,17 @@ from inferprof.model.model_spec import load
 def is_exported(path: Path) -> bool:
     """Whether a model becomes an ONNX file."""
     return load(path).exported
+
+
+@functools.cache  # asked for once per job
+def description(path: Path) -> str:
+    """The SHA-256 of what a model's YAML file says, whatever its comments, spaces and the order of its keys.
+
+    Empty for a bare ONNX file, of which each byte counts. Raises UserError where it isn't YAML.
+    """
+    if path.suffix == ".onnx":
+        return ""
+    return hashlib.sha256(json.dumps(read_yaml(path), sort_keys=True, default=str).encode()).hexdigest()
 
 
 @functools.cache  # asked for once per job

@@ -16,6 +16,9 @@ from inferprof.model.operators import is_quantized
 if TYPE_CHECKING:
     import onnx
 
+VALUES = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+"""The fields of a tensor that one of them has its elements in."""
+
 
 def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
     """Parse an ONNX file, its external data only where asked for, and put its nodes behind what they read.
@@ -60,13 +63,28 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
     return model
 
 
+def outline(path: Path) -> onnx.ModelProto:
+    """The same without its weights' values, for those who only look: parsed once while the file stays as it is."""
+    facts = path.stat() if path.is_file() else None
+    return _outline(path, (facts.st_mtime_ns, facts.st_size) if facts else None)
+
+
+@functools.cache
+def _outline(path: Path, _facts: tuple[int, int] | None) -> onnx.ModelProto:
+    model = read(path)
+    for tensor in tensors(model.graph):
+        for name in VALUES:
+            tensor.ClearField(name)
+    return model
+
+
 def weight_files(path: Path) -> list[Path]:
     """The other files in which weights of an ONNX file lie, as its tensors name them.
 
     None of a file that cannot be read: its export fails and says why, and the rest of the study goes on.
     """
     try:
-        graph = read(path).graph
+        graph = outline(path).graph
     except UserError:
         return []
     external = (tensor for tensor in tensors(graph) if tensor.data_location == type(tensor).EXTERNAL)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.case import BATCH
 from inferprof.errors import UserError
-from inferprof.model.onnx_graph import dimensions, dtype, inputs, opset, read
+from inferprof.model.onnx_graph import dimensions, dtype, inputs, opset, outline
 
 if TYPE_CHECKING:
     import onnx
@@ -28,7 +28,7 @@ def describe(path: Path) -> tuple[list[tuple[str, str, Dims]], int]:
 
     Raises UserError where it has no inputs, or one with a dimension that is not named.
     """
-    model = read(path)
+    model = outline(path)
     values = inputs(model)
     if not values:
         raise UserError(f"{path} has no inputs, so there is nothing to run")
