@@ -22,7 +22,7 @@ from inferprof import registry, sensitivity
 from inferprof.case import Shape
 from inferprof.model import export, model_spec
 from inferprof.plugins import ConvertRequest
-from inferprof.sensitivity import measure
+from inferprof.sensitivity import measure, shares
 
 Array = np.ndarray[Any, Any]
 
@@ -54,11 +54,12 @@ def main(spec_file: str, name: str, onnx: str, count: str, *given: str) -> None:
     usual = np.broadcast_to(joint, rest.shape)
     whole = measure.Losses(
         alone.mean(axis=1),
-        measure.gone(rest, usual),
+        shares.share_alone(alone, joint),
+        shares.gone(rest, usual),
         joint,
         len(first),
         0,
-        left_out_error=measure.error_of(rest, usual),
+        left_out_error=shares.error_of(rest, usual),
         left_out_samples=len(first),
     )
     no_tie = whole.told if whole.told.any() else ~whole.told
@@ -69,16 +70,16 @@ def main(spec_file: str, name: str, onnx: str, count: str, *given: str) -> None:
         f"{losses.reproducible}; all {len(alone)} on {len(first)} in {alone_s:.0f} s; "
         f"joint {measure.db(losses.joint.mean())} dB, sum {measure.db(losses.alone.sum())} dB; Spearman "
         f"alone {_agreed(losses.alone, lambda part: alone[:, part].mean(axis=1), len(first))}, "
-        f"left out {_agreed(without, lambda part: measure.gone(rest[:, part], joint[part]), len(first))}, "
+        f"left out {_agreed(without, lambda part: shares.gone(rest[:, part], joint[part]), len(first))}, "
         f"of the {no_tie.sum()} units that are no tie "
-        f"{_agreed(without[no_tie], lambda part: measure.gone(rest[no_tie][:, part], joint[part]), len(first))}"
+        f"{_agreed(without[no_tie], lambda part: shares.gone(rest[no_tie][:, part], joint[part]), len(first))}"
     )
 
 
 def _agreed(ranked: Array, full: Callable[[list[int]], Array], samples: int) -> str:
     """How a ranking agrees with the full one, and the full one with that of as many other samples."""
     every = full([*range(samples)])
-    again = measure.agreement(full, samples)
+    again = shares.agreement(full, samples)
     ceiling = "not told" if again is None else f"{max(again, 0.0) ** 0.5:.3f}"
     return f"{spearmanr(ranked, every).statistic:.3f} (of others at most {ceiling}, the full one again {again})"
 

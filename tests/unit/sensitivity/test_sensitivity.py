@@ -24,7 +24,7 @@ from inferprof.precisions.int4 import INT4
 from inferprof.precisions.int8 import INT8
 from inferprof.precisions.mxfp8 import MXFP8
 from inferprof.precisions.nvfp4 import NVFP4
-from inferprof.sensitivity import measure, switches
+from inferprof.sensitivity import measure, shares, switches
 
 
 def analysed(model: Any, precision: Precision, tmp_path: Path) -> dict[str, Any]:
@@ -235,7 +235,14 @@ def test_no_sample_is_taken_twice_to_choose_how_many(tmp_path: Path) -> None:
 
 def test_units_that_few_samples_cannot_tell_are_ties() -> None:
     losses = measure.Losses(
-        np.ones(2), np.array([0.3, 0.1]), np.ones(4), 4, 3, left_out_error=np.full(2, 0.05), left_out_samples=4
+        np.ones(2),
+        np.ones(2),
+        np.array([0.3, 0.1]),
+        np.ones(4),
+        4,
+        3,
+        left_out_error=np.full(2, 0.05),
+        left_out_samples=4,
     )
     assert losses.told.tolist() == [True, False]  # 3.18 standard errors of 4 samples, not 1.96
     assert not dataclasses.replace(losses, left_out_error=None, left_out_samples=1).told.any()
@@ -356,6 +363,48 @@ def test_a_unit_left_out_takes_its_own_errors_away_and_leaves_those_of_the_other
 @pytest.mark.parametrize(("noise", "follows"), [(1e-4, "without"), (10.0, "alone")])
 def test_what_goes_is_drawn_towards_the_loss_alone_as_far_as_it_is_noise(noise: float, follows: str) -> None:
     alone, without = np.array([0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3])
-    losses = measure.Losses(alone, without, np.ones(4), 4, 3, left_out_error=np.full(3, noise), left_out_samples=4)
+    losses = measure.Losses(
+        alone, alone, without, np.ones(4), 4, 3, left_out_error=np.full(3, noise), left_out_samples=4
+    )
     expected = {"alone": alone, "without": without}[follows]
     np.testing.assert_allclose(losses.left_out, expected, atol=1e-3)
+
+
+def test_one_sample_that_loses_much_more_than_the_others_does_not_rank_the_units() -> None:
+    joint = np.array([1e-3] * 7 + [10.0])
+    rest = np.stack([joint * 0.5, joint * ([1.0] * 7 + [0.1])])
+    usual = np.broadcast_to(joint, rest.shape)
+    first, second = shares.gone(rest, usual)
+    assert first == pytest.approx(0.5) and second == pytest.approx(1 - 0.1 ** (1 / 8))
+    assert 1 - rest[1].mean() / joint.mean() > 0.8  # what the mean loss said of the second
+    error = shares.error_of(rest, usual)
+    assert error is not None and error[1] == pytest.approx(np.log(10) / 8)
+    losses = measure.Losses(
+        rest[:, 0], rest[:, 0], np.array([first, second]), joint, 8, 3, left_out_error=error, left_out_samples=8
+    )
+    assert losses.told.tolist() == [True, False]
+
+
+def test_a_tie_is_told_in_logarithms_on_both_sides_of_0() -> None:
+    log = np.array([0.2, 0.1, -0.1, -0.2])  # 3.18 standard errors of 4 samples are 0.159
+    without = -np.expm1(-log)
+    losses = measure.Losses(log, log, without, np.ones(4), 4, 3, left_out_error=np.full(4, 0.05), left_out_samples=4)
+    assert losses.told.tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("rest", "joint", "share"),
+    [
+        ([0.0, 0.0], [0.01, 0.01], 1.0),  # nothing else loses
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        ([np.inf, np.inf], [np.inf, np.inf], 0.0),  # another overflows too
+        ([0.01, np.inf], [np.inf, np.inf], 1.0),  # the one that overflows on a sample
+        ([0.01, 0.01], [0.0, 0.0], None),
+    ],
+)
+def test_losses_of_0_and_overflows_have_a_part_that_goes(
+    rest: list[float], joint: list[float], share: float | None
+) -> None:
+    found = shares.gone(np.array([rest]), np.array([joint]))[0]
+    assert np.isfinite(found)
+    assert found == pytest.approx(share) if share is not None else found < 0

@@ -208,9 +208,11 @@ class Sensitive(Document, omit_defaults=False):
     overflow: bool
     """Whether values are not finite with it alone in the format."""
     left_out_share: Number
-    """Of the loss of all units together, what goes where it alone is left out; negative where its errors help."""
+    """Of what all units lose together on a typical sample (the geometric mean), what goes where it alone is left out;
+    negative where its errors help."""
     left_out_ci: Number | None = None
-    """95 % of it over samples, ±: where that holds 0, it is a tie; None where it was left out of one sample."""
+    """95 % of it over samples, as far as that reaches towards 0: where it holds 0, it is a tie; None where it was
+    left out of one sample."""
     left_out_place: Count | None = None
     """Its place where units are ranked by what goes, drawn towards the loss alone as far as that is noise."""
     cause: str | None = None

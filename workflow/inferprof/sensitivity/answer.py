@@ -10,6 +10,8 @@ from inferprof.words import counted
 
 SHOWN = 12
 """How many units, worst first."""
+MOST_CI = 10.0
+"""From which on an interval is not written out: two samples that differ tell nothing."""
 
 
 def render(result: Mapping[str, Any], shown: int = SHOWN) -> str:
@@ -33,7 +35,7 @@ def render(result: Mapping[str, Any], shown: int = SHOWN) -> str:
         alone = "overflow" if unit["overflow"] else _db(unit["alone_db"])
         cause = f": {unit['cause']}" if unit["cause"] else ""
         within = unit["left_out_ci"]
-        noise = f"{within:>7.1%}" if within is not None else f"{'-':>7}"
+        noise = f"{'-':>7}" if within is None else f"{within:>7.1%}" if within < MOST_CI else f"{'>999%':>7}"
         left_out = f"{unit['left_out_share']:>9.1%} {noise} {unit['left_out_place'] if _told(unit) else 'tie':>11}"
         lines.append(f"{alone:>10} {left_out}  {unit['name']} ({unit['op']}){cause}")
     lines += [

@@ -20,6 +20,7 @@ from inferprof.errors import CaseFailed
 from inferprof.model import accuracy
 from inferprof.plugins import Feeds
 from inferprof.sensitivity import held, switches
+from inferprof.sensitivity.shares import agreement, error_of, gone, share_alone
 from inferprof.sensitivity.switches import Unit
 
 Array = np.ndarray[Any, Any]
@@ -39,8 +40,6 @@ DOUBLED = 1
 """How often such a ranking doubles its samples until it reproduces itself."""
 LEAST_TOLD = 3
 """So many units have to be no tie to speak of their order."""
-SPLITS = 20
-"""How often the samples are halved at random to see how well a ranking is reproduced."""
 
 
 class Switched:
@@ -138,11 +137,16 @@ def db(loss: float) -> float | None:
 
 @dataclass(frozen=True)
 class Losses:
-    """By unit: the loss of it alone, and of all others without it, on its `samples`; and of all units together."""
+    """By unit: the loss of it alone, and of all others without it, on its `samples`; and of all units together.
+
+    `alone` and `joint` are what a tolerance is of: mean losses. What goes is of a typical sample: geometric means.
+    """
 
     alone: Array
+    share: Array
+    """Of the loss of all on a typical sample, what the unit loses alone."""
     without: Array
-    """Of the loss of all: the part that goes where the unit is left out; negative where it helps."""
+    """Of the same: the part that goes where the unit is left out; negative where it helps."""
     joint: Array
     samples: int
     passes: int
@@ -150,18 +154,20 @@ class Losses:
     """How well the two rankings, by `alone` and by `without`, agree with the same of other samples: `agreement`. The
     second is of the units that are `told`: the order of ties is noise."""
     left_out_error: Array | None = None
-    """Standard error of `without` over samples; None where each unit was left out of one sample only."""
+    """Standard error of −ln(1 − `without`) over samples; None where each unit was left out of one sample only."""
     left_out_samples: int = 1
 
     @property
     def left_out_ci(self) -> Array | None:
-        """95 % of `without`, ±, by Student's t: few samples do not know their own spread."""
+        """95 % of `without`, as far as it reaches towards 0: logarithms, by Student's t, since samples are few."""
         from scipy.stats import t
 
         if self.left_out_error is None:
             return None
-        within: Array = t.ppf(0.975, self.left_out_samples - 1) * self.left_out_error
-        return within
+        log = t.ppf(0.975, self.left_out_samples - 1) * self.left_out_error
+        with np.errstate(over="ignore"):
+            within: Array = (1 - self.without) * abs(np.expm1(np.where(self.without > 0, log, -log)))
+        return np.nan_to_num(within)
 
     @property
     def told(self) -> Array:
@@ -182,13 +188,13 @@ class Losses:
         of the loss. The less of the differences of the two is more than noise, the more counts the loss alone
         (James and Stein's estimator, with one weight for all units).
         """
-        with np.errstate(invalid="ignore"):
-            share: Array = np.nan_to_num(self.alone / self.joint.mean(), posinf=0)
+        share = self.share
         if self.left_out_error is None:
             mean: Array = (self.without + share) / 2
             return mean
         size = np.maximum(share, share.max() * 1e-6 or 1.0)
-        seen, noise = (((self.without - share) ** 2) / size).mean(), (self.left_out_error**2 / size).mean()
+        error = self.left_out_error * (1 - self.without)
+        seen, noise = (((self.without - share) ** 2) / size).mean(), (error**2 / size).mean()
         weight = max(0.0, 1 - noise / seen) if seen else 0.0
         drawn: Array = share + weight * (self.without - share)
         return drawn
@@ -229,6 +235,7 @@ class _Tried:
         """The rankings as they are."""
         ranking = Losses(
             self.alone.mean(axis=1),
+            share_alone(self.alone, self.joint),
             gone(self.rest, self.usual),
             self.joint,
             self.alone.shape[1],
@@ -308,39 +315,3 @@ def _alone(switched: Switched, samples: range, most: int, first: int) -> Array:
 
 def _alone_again(alone: Array) -> float | None:
     return agreement(lambda part: np.asarray(alone[:, part].mean(axis=1)), alone.shape[1])
-
-
-def gone(rest: Array, joint: Array) -> Array:
-    """Of each unit, the part of the joint loss that goes where a `rest` is left; where both are infinite it stays."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share: Array = np.nan_to_num(1 - rest.mean(axis=-1) / joint.mean(axis=-1), neginf=0)
-    return share
-
-
-def error_of(rest: Array, joint: Array) -> Array | None:
-    """Standard error of what `gone` says, by each sample's difference; None of one sample, or of no numbers."""
-    if joint.shape[-1] < 2 or not np.isfinite(joint).all() or not np.isfinite(rest).all():
-        return None
-    error: Array = (joint - rest).std(axis=-1, ddof=1) / math.sqrt(joint.shape[-1]) / joint.mean(axis=-1)
-    return error
-
-
-def agreement(ranking: Callable[[list[int]], Array], samples: int, least: int = 2) -> float | None:
-    """How well a ranking agrees with the same one of as many other samples: a ceiling of what agrees with it.
-
-    Spearman's rho of halves, the mean of SPLITS of them, told for all samples by Spearman and Brown's 2 r / (1 + r).
-    None where there are no halves, or fewer than `least` different values to rank.
-    """
-    from scipy.stats import spearmanr
-
-    if samples < 2:
-        return None
-    random = np.random.default_rng(0)
-    rhos = []
-    for order in (random.permutation(samples) for _ in range(SPLITS)):
-        halves = [ranking(part.tolist()) for part in (order[: samples // 2], order[samples // 2 :])]
-        if any(len({*half.tolist()}) < least for half in halves):
-            return None
-        rhos.append(spearmanr(*halves).statistic)
-    rho = float(np.mean(rhos))
-    return 2 * rho / (1 + rho) if rho > 0 else rho
