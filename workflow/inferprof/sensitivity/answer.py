@@ -68,9 +68,8 @@ def not_looked_at(bodies: Mapping[str, int]) -> list[str]:
     """A line about nodes that are in no unit, since they are in bodies; none where there are no bodies."""
     if not bodies:
         return []
-    return [
-        f"{sum(bodies.values())} nodes in the bodies of {', '.join(bodies)} are not looked at: they stay as they are."
-    ]
+    nodes = counted(sum(bodies.values()), "node")
+    return [f"{nodes} in the bodies of {', '.join(bodies)} are not looked at: they stay as they are."]
 
 
 def conclusion(result: Mapping[str, Any]) -> str:
