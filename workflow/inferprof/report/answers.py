@@ -60,6 +60,13 @@ class Answer:
     """The other shapes that were measured, and what to use there."""
 
     @property
+    def by_shape(self) -> Iterator[tuple[str, str, str, str]]:
+        """Of each shape: its name, what to use, and for one why it takes as long and what to do next."""
+        yield self.shape, self.use, self.why, self.do_next
+        for shape, use in self.others:
+            yield shape, use, "", ""
+
+    @property
     def card(self) -> Card:
         """The three lines, and one of each other shape."""
         lines = [("Use", f"{self.use}."), ("Why", f"{capital(self.why)}."), ("Next", f"{capital(self.do_next)}.")]

@@ -61,12 +61,12 @@ def build(evidence: Evidence) -> Sequence[Block]:
     if winners:
         rows = tuple(_row(evidence, best) for best in winners)
         blocks.append(Table("fastest", TITLE, COLUMNS, rows, _faster_in_doubt(winners), groups=2))
-    lines = tuple(
-        tuple(map(words, (a.model, shape, evidence.boundary, *said)))
-        for a in answers.of(evidence)
-        for shape, *said in ((a.shape, a.use, a.why, a.do_next), *((*other, "", "") for other in a.others))
-    )
-    return (*blocks, Table("answers", "The answers", ANSWERS, lines, csv_only=True))
+    lines = [
+        tuple(map(words, (answer.model, shape, evidence.boundary, *said)))
+        for answer in answers.of(evidence)
+        for shape, *said in answer.by_shape
+    ]
+    return (*blocks, Table("answers", "The answers", ANSWERS, tuple(lines), csv_only=True))
 
 
 def _answer(evidence: Evidence, answer: Answer) -> Iterator[Block]:
