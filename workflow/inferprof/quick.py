@@ -101,6 +101,8 @@ def _least_times(graph: Asked) -> Iterator[str]:
     for name, title in SHOWN.items():
         floor = by_name[name]
         yield f"  {title:20}{_floor(floor)}"
+    if any(floor.limit == "compute" for floor in by_name.values()):
+        yield f"  {gpu_floors.WITHOUT_TF32}"
 
 
 def _floor(floor: gpu_floors.Floor) -> str:

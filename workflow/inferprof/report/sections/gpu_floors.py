@@ -46,8 +46,8 @@ ALL_COLUMNS: Final = (
 )
 NOTE: Final = (
     "A lower bound by FLOPs, bytes and the datasheet's peaks, not a prediction: nothing can be faster. Launches, "
-    "copies and what libraries lose come on top, of small models many times as much. fp32 is without TF32. MiB: "
-    "weights and the largest operator's tensors, at least."
+    "copies and what libraries lose come on top, of small models many times as much. "
+    f"{gpu_floors.WITHOUT_TF32} MiB: weights and the largest operator's tensors, at least."
 )
 SMALL_NS: Final = 1e4
 """Ours: below it times are in µs."""

@@ -20,6 +20,10 @@ from inferprof.tables.roofs import CUDA_CORES, Roofs
 
 FASTER: Final = "_accumulate_fp16"
 """How the columns end of rates that may be higher than the kind's own, of GeForce."""
+WITHOUT_TF32: Final = (
+    "fp32 is without TF32, which TensorRT, ONNX Runtime and cuDNN use unless told otherwise: "
+    "with it products can be faster."
+)
 
 
 @dataclass(frozen=True)
