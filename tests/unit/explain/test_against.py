@@ -371,3 +371,23 @@ def test_traces_of_torch_are_compared_by_operator(tmp_path: Path) -> None:
         ("aten::gelu", 2, 1, (30_000, 12_000)),
         ("aten::mm", 1, 1, (40_000, 30_000)),
     ]
+
+
+def on_cpu(path: Path, forwards: int, us: int) -> Path:
+    """A trace without a GPU of so many forwards of two operators."""
+    common = {"ph": "X", "pid": 7, "tid": 7, "cat": "cpu_op"}
+    begins = [1_000 * number for number in range(forwards)]
+    events = [{**common, "name": "aten::conv2d", "ts": at, "dur": us} for at in begins]
+    events += [{**common, "name": "aten::relu", "ts": at + 500, "dur": 10} for at in begins]
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_captures_of_several_numbers_of_forwards_have_no_faster_side(tmp_path: Path) -> None:
+    difference = compare(on_cpu(tmp_path / "a.json", 6, 90), on_cpu(tmp_path / "b.json", 5, 90))
+    verdict = said(difference, "verdict")
+    assert mentions(verdict, "12", "10")
+    assert not mentions(verdict, "slower") and not mentions(verdict, "faster")
+    assert mentions(said(difference, "a call"), "0.09 ms")
+    slower = compare(on_cpu(tmp_path / "a.json", 6, 90), on_cpu(tmp_path / "b.json", 6, 190))
+    assert states(said(slower, "verdict"), "B", "slower", "0.6 ms")

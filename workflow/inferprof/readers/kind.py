@@ -68,6 +68,8 @@ class Capture:
     """The timeline with the runtime's own operators and modules as ranges, which few answers need."""
     total: Total | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    calls: Mapping[str, float] = field(default_factory=dict)
+    """Of the parts that are sums over a whole capture: how many calls of each, by name."""
     answers: Sequence[Answer] = ()
     notes: Sequence[str] = ()
     lacks: Sequence[Lack] = ()

@@ -117,6 +117,7 @@ def _on_cpu(times: pd.Series) -> Capture:
         ["torch.profiler (Kineto)", "no GPU", f"{counted(len(times), 'call')} of {counted(len(shares), 'operator')}"],
         parts=parts,
         total=Total(whole, "the operators, each without those that it calls") if whole else None,
+        calls={str(name): float(count) for name, count in times.groupby(level=0).size().items()},
         answers=list(operators(shares, "kineto")),
         lacks=(TIMED, RECORD),
     )
