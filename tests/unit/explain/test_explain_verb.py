@@ -118,6 +118,13 @@ def test_files_of_different_kinds_are_of_one_program(repository: Path) -> None:
     assert given["launch_bound"] == "found"
 
 
+def test_runs_of_two_runtimes_without_a_gpu_are_answered_each_by_itself(shared: Path) -> None:
+    trace = shared / "real/kineto/hta_rank_non_gpu.json.gz"
+    profile = shared / "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json"
+    apart = [answer.parts_of(explain([file])[0]) for file in (trace, profile)]
+    assert [answer.parts_of(case) for case in explain([trace, profile])] == apart
+
+
 def test_several_of_a_kind_are_answered_one_by_one(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(KERNELS)

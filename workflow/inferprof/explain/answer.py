@@ -159,7 +159,8 @@ def parts_of(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
     if capture is None:
         return None
     whole = sum(capture.parts.values())
-    return (foreign.total.of if foreign.total else "a run"), whole, dict(capture.parts)
+    total = capture.total or foreign.total
+    return (total.of if total else "a run"), whole, dict(capture.parts)
 
 
 def _of_capture(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
