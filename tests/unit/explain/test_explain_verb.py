@@ -125,6 +125,12 @@ def test_runs_of_two_runtimes_without_a_gpu_are_answered_each_by_itself(shared: 
     assert [answer.parts_of(case) for case in explain([trace, profile])] == apart
 
 
+def test_a_range_of_a_file_without_ranges_is_refused_in_one_line(shared: Path) -> None:
+    profile = shared / "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json"
+    with pytest.raises(UserError, match=naming("--iteration", "nosuch", "ranges")):
+        explain([profile], "nosuch")
+
+
 def test_several_of_a_kind_are_answered_one_by_one(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(KERNELS)

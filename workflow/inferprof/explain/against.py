@@ -101,6 +101,11 @@ def _require_one_work(a: Side, b: Side, settings: Mapping[str, tuple[str, str]])
     if a.shapes and b.shapes and len(a.shapes) == len(b.shapes) and a.shapes != b.shapes:
         shapes = [" ".join("x".join(map(str, dims)) for dims in side.shapes or ()) for side in (a, b)]
         raise UserError(f"{names[0]} and {names[1]} are of inputs of {shapes[0]} and {shapes[1]}: not one work")
+    if bool(a.calls) != bool(b.calls):
+        raise UserError(
+            f"{names[0]} is of {a.of}, {names[1]} of {b.of}: name what repeats in both with --iteration "
+            "RANGE; where one has no ranges, record it again with profiler.step() behind each inference"
+        )
     if a.of != b.of and not a.pieces and not b.pieces:
         raise UserError(
             f"{names[0]} tells {a.of}, {names[1]} {b.of}: capture both with one tool, with the same switches"

@@ -112,6 +112,7 @@ def _ran(foreign: Foreign) -> str:
 
 def _iterations(foreign: Foreign) -> Iterator[Entry]:
     choice = foreign.choice
+    yield from (Entry("iteration", line) for capture in foreign.captures for line in capture.steps)
     if choice is None:
         return
     if choice.by is None:
@@ -344,7 +345,6 @@ def _formats(foreign: Foreign) -> Iterator[Entry]:
 
 
 def _notes(foreign: Foreign) -> Iterator[Entry]:
-    for line in foreign.graph:
-        yield Entry("graph", line, 2)
+    yield from (Entry("graph", line, 2) for line in foreign.graph)
     for number, note in enumerate(dict.fromkeys(note for capture in foreign.captures for note in capture.notes)):
         yield Entry("it says", note, 2 if number < SHOWN else 5)

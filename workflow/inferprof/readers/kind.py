@@ -66,6 +66,10 @@ class Capture:
     timeline: Timeline | None = None
     within: Callable[[], Timeline] | None = None
     """The timeline with the runtime's own operators and modules as ranges, which few answers need."""
+    of_range: Callable[[str], Capture] | None = None
+    """Of a file with ranges and no timeline: the same of those of a name; raises UserError where there are none."""
+    steps: Sequence[str] = ()
+    """What of such a file counts as an iteration, and why, in lines."""
     total: Total | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     calls: Mapping[str, float] = field(default_factory=dict)
