@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import subprocess
 import sys
@@ -145,6 +146,13 @@ def test_layers_and_their_times_are_joined(repository: Path) -> None:
     metrics = set(case.rows["metric"])
     assert {"layer_type", "duration_mean"} <= metrics
     assert facts(next(note for note in case.captures[0].notes if note.startswith("opaque")))[:2] == ["1", "5"]
+
+
+def test_formats_have_no_line_where_nothing_tells_any(tmp_path: Path) -> None:
+    layer = {"name": "node_conv2d", "timeMs": 10.0, "averageMs": 1.0, "medianMs": 1.0, "percentage": 100.0}
+    (tmp_path / "a.profile.json").write_text(json.dumps([{"count": 10}, layer]))
+    (case,) = explain([tmp_path / "a.profile.json"])
+    assert "formats" not in [entry.label for entry in answer.entries(case)]
 
 
 def test_the_range_that_is_asked_for_counts(repository: Path) -> None:

@@ -337,7 +337,7 @@ def _formats(foreign: Foreign) -> Iterator[Entry]:
         except UserError:
             continue
         products = table[table["matrix"] & table["share"].ge(LEAST)]
-        if len(products):
+        if products["dtype"].ne(kernel_formats.NOT_TOLD).any():
             listed = ", ".join(
                 f"{d} {percent(float(s))}" for d, s in zip(products["dtype"], products["share"], strict=True)
             )
