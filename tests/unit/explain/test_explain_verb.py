@@ -22,6 +22,7 @@ from inferprof import cli
 from inferprof.errors import UserError
 from inferprof.explain import answer, explain, page
 from inferprof.explain.foreign import Foreign
+from inferprof.readers.kinds import ort
 
 KERNELS = (
     "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
@@ -146,6 +147,23 @@ def test_layers_and_their_times_are_joined(repository: Path) -> None:
     metrics = set(case.rows["metric"])
     assert {"layer_type", "duration_mean"} <= metrics
     assert facts(next(note for note in case.captures[0].notes if note.startswith("opaque")))[:2] == ["1", "5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [
+        *((name, True) for name in ("Conv", "FusedMatMul", "Gemm", "aten::addmm", "aten::mkldnn_convolution")),
+        *((name, False) for name in ("GridSample", "QLinearConv", "MatMulInteger", "aten::upsample_bilinear2d")),
+    ],
+)
+def test_int8_is_advised_of_operators_that_have_it(name: str, has: bool) -> None:
+    (answered,) = ort.operators(pd.Series({name: 0.9, "Relu": 0.1}), ort.TOOL)
+    assert ("int8" in answered.findings[0].advice) == has
+
+
+def test_of_a_profile_the_longest_operator_is_said_once(shared: Path) -> None:
+    (case,) = explain([shared / "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json"])
+    assert [entry.check for entry in case.answers].count("cpu_operators") == 1
 
 
 def test_formats_have_no_line_where_nothing_tells_any(tmp_path: Path) -> None:

@@ -91,10 +91,9 @@ def of(
     parts = [part for part in parts if len(part)]
     rows = schema.of_case(pd.concat(parts, ignore_index=True) if parts else empty, MACHINE, case)
     own = _of_means(frames.of_tables(MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows))))
-    given = [
-        *(run.answers(own) if len(rows) else []),
-        *(answer for capture in captures for answer in capture.answers),
-    ]
+    read = [answer for capture in captures for answer in capture.answers]
+    checked = {answer.check for answer in read}  # by the file's reader, of the same rows: once is enough
+    given = [*(answer for answer in (run.answers(own) if len(rows) else []) if answer.check not in checked), *read]
     total = own.total or next((capture.total for capture in captures if capture.total), None)
     times, work = (verdict.times_of(own) if own.total else {}), ranks.own_work(own)
     judged = verdict.judge(given, total, times, work=work)
