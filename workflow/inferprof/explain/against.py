@@ -11,7 +11,7 @@ from inferprof.diagnosis.kernel_time import clipped, short
 from inferprof.diagnosis.times import percent
 from inferprof.errors import UserError
 from inferprof.explain.foreign import Foreign
-from inferprof.explain.sides import GRAPH, Side, basis
+from inferprof.explain.sides import GRAPH, Side, as_wholes, basis
 from inferprof.tables import aligned
 from inferprof.tables.aligned import Group
 from inferprof.tables.nodes import graph_nodes
@@ -54,7 +54,7 @@ def compare(a: Foreign, b: Foreign, model: Path | None = None) -> Difference:
         has = [f"{', '.join(case.names)} tells {', '.join(of) or 'no times'}" for case, of in sides]
         untold = [lack.command for case, of in sides if not of for lack in case.lacks]
         raise UserError(f"{'; '.join(has)}: {next(iter(untold), 'capture both with one tool')}")
-    first, second = bases[0][common](), bases[1][common]()
+    first, second = as_wholes(bases[0][common](), bases[1][common]())
     settings = _settings(first, second)
     _require_one_work(first, second, settings)
     groups = _groups(first, second)
@@ -101,11 +101,6 @@ def _require_one_work(a: Side, b: Side, settings: Mapping[str, tuple[str, str]])
     if a.shapes and b.shapes and len(a.shapes) == len(b.shapes) and a.shapes != b.shapes:
         shapes = [" ".join("x".join(map(str, dims)) for dims in side.shapes or ()) for side in (a, b)]
         raise UserError(f"{names[0]} and {names[1]} are of inputs of {shapes[0]} and {shapes[1]}: not one work")
-    if bool(a.calls) != bool(b.calls):
-        raise UserError(
-            f"{names[0]} is of {a.of}, {names[1]} of {b.of}: name what repeats in both with --iteration "
-            "RANGE; where one has no ranges, record it again with profiler.step() behind each inference"
-        )
     if a.of != b.of and not a.pieces and not b.pieces:
         raise UserError(
             f"{names[0]} tells {a.of}, {names[1]} {b.of}: capture both with one tool, with the same switches"

@@ -12,6 +12,7 @@ from inferprof import registry
 from inferprof.explain import answer
 from inferprof.explain.foreign import Foreign
 from inferprof.readers import trtexec_bound
+from inferprof.readers.kind import WHOLE
 from inferprof.tables.aligned import Piece
 from inferprof.tables.nodes import graph_nodes, layer_times, providers, torch_kernels, trt_join
 from inferprof.tables.nodes.graph_nodes import Node
@@ -65,6 +66,20 @@ class Side:
     def each(self, name: str | None = None) -> float:
         """What one call takes, of a name or of all, ns."""
         return self.times()[name] / self.calls[name] if name else self.total / sum(self.calls.values())
+
+
+def as_wholes(a: Side, b: Side) -> tuple[Side, Side]:
+    """Both as sums over their captures, where only one of them has iterations and the other tells its sums, too."""
+    if bool(a.calls) == bool(b.calls):
+        return a, b
+    return _as_whole(a), _as_whole(b)
+
+
+def _as_whole(side: Side) -> Side:
+    capture = next((capture.of_range(WHOLE) for capture in side.case.captures if capture.of_range), None)
+    if side.calls or capture is None or capture.total is None:
+        return side
+    return Side(side.case, [], capture.parts, capture.total.of, calls=capture.calls)
 
 
 def calls_differ(a: Side, b: Side) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.errors import UserError
 from inferprof.files import unpacked
 from inferprof.findings import Total
-from inferprof.readers.kind import Capture, Head, Kind, Lack, waits
+from inferprof.readers.kind import WHOLE, Capture, Head, Kind, Lack, waits
 from inferprof.readers.kinds.nsys_text import PROGRESS
 from inferprof.words import counted, ms
 
@@ -146,6 +146,8 @@ def _steps(times: pd.DataFrame, ranges: pd.DataFrame, asked: str | None) -> Choi
     from inferprof.tables.trace.kernel_compare import ITERATION, unknown_range
     from inferprof.tables.trace.timeline import without_serial
 
+    if asked == WHOLE:
+        return None
     whole = float(times["ns"].sum()) or 1.0
     candidates = []
     for name, own in ranges.groupby("name"):
