@@ -119,6 +119,18 @@ def test_the_operator_that_takes_longest_is_named_with_its_share(results: Result
 
 
 @pytest.mark.parametrize(
+    ("longest", "beside", "fused"),
+    [("Softmax", "MatMul", True), ("Softmax", "Conv", False), ("GridSample", "MatMul", False)],
+)
+def test_only_what_the_transformer_optimizer_fuses_is_said_to_be_fused(
+    results: Results, longest: str, beside: str, fused: bool
+) -> None:
+    results.ok(INT8, 10.0)
+    (finding,) = ask("cpu_operators", load(results, operators={longest: 6e6, beside: 3e6})).findings
+    assert ("optimizer" in finding.advice) == fused
+
+
+@pytest.mark.parametrize(
     ("fp32_ms", "casts", "verdict"), [(5.0, 4e6, "found"), (20.0, 4e6, "clear"), (5.0, 1e5, "clear")]
 )
 def test_conversions_are_found_where_fp32_is_faster_and_saves_what_was_measured(

@@ -371,3 +371,48 @@ def test_traces_of_torch_are_compared_by_operator(tmp_path: Path) -> None:
         ("aten::gelu", 2, 1, (30_000, 12_000)),
         ("aten::mm", 1, 1, (40_000, 30_000)),
     ]
+
+
+def on_cpu(path: Path, forwards: int, us: int, step: str = "") -> Path:
+    """A trace without a GPU of so many forwards of two operators, and a range around each."""
+    common = {"ph": "X", "pid": 7, "tid": 7, "cat": "cpu_op"}
+    begins = [1_000 * number for number in range(forwards)]
+    events = [{**common, "name": "aten::conv2d", "ts": at, "dur": us} for at in begins]
+    events += [{**common, "name": "aten::relu", "ts": at + 500, "dur": 10} for at in begins]
+    if step:
+        ranges = [
+            {"name": f"{step}#{number}" if step == "ProfilerStep" else step, "ts": at, "dur": 600}
+            for number, at in enumerate(begins)
+        ]
+        events += [{**common, **own, "cat": "user_annotation"} for own in ranges]
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_captures_of_several_numbers_of_forwards_have_no_faster_side(tmp_path: Path) -> None:
+    difference = compare(on_cpu(tmp_path / "a.json", 6, 90), on_cpu(tmp_path / "b.json", 5, 90))
+    verdict = said(difference, "verdict")
+    assert mentions(verdict, "12", "10")
+    assert not mentions(verdict, "slower") and not mentions(verdict, "faster")
+    assert mentions(said(difference, "a call"), "0.09 ms")
+    slower = compare(on_cpu(tmp_path / "a.json", 6, 90), on_cpu(tmp_path / "b.json", 6, 190))
+    assert states(said(slower, "verdict"), "B", "slower", "0.6 ms")
+
+
+def test_steps_of_a_trace_without_a_gpu_are_compared_each_with_one(tmp_path: Path) -> None:
+    a, b = on_cpu(tmp_path / "a.json", 6, 90, "ProfilerStep"), on_cpu(tmp_path / "b.json", 5, 190, "ProfilerStep")
+    difference = compare(a, b)
+    assert (difference.a.total, difference.b.total) == (600_000, 600_000)
+    assert difference.rest["aten::conv2d"] == (90_000, 190_000)
+    verdict = said(compare(a, on_cpu(tmp_path / "c.json", 5, 190)), "verdict")  # one of them has no steps
+    assert mentions(verdict, "12", "10")
+    assert not mentions(verdict, "slower") and not mentions(verdict, "faster")
+
+
+def test_a_range_around_each_forward_is_an_iteration_and_another_name_is_refused(tmp_path: Path) -> None:
+    trace = on_cpu(tmp_path / "a.json", 6, 90, "infer")
+    (step,) = one([trace]).captures[0].steps
+    assert mentions(step, "6", "0.6 ms", "infer")
+    with pytest.raises(UserError, match=naming("nosuch", "infer")) as caught:
+        one([trace], iteration="nosuch")
+    assert "\n" not in str(caught.value)

@@ -36,7 +36,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "waiting for the host's launches 96.1",
         "cuda_graph",
     ),
-    "real/kineto/hta_rank_non_gpu.json.gz": ("kineto", 0, 0, "other operators 33.0", "cpu_operators"),
+    "real/kineto/hta_rank_non_gpu.json.gz": ("kineto", 0, 0, "between the operators 62.7", "cpu_operators"),
     "real/kineto/hta_triton_example.json.gz": ("kineto", 1760, 0, "idle at the end 100.0", "hot_kernel"),
     "real/kineto/tracelens_b200_eager.json.gz": (
         "kineto",

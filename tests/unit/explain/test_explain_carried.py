@@ -24,6 +24,7 @@ CARRIERS: dict[str, Carrier] = {
     "GitHub": lambda line: f"bench\tRun trtexec\t{TIME} {line}",
     "GitLab": lambda line: f"{TIME} 00O {line}",
     "Jenkins": lambda line: f"[2026-01-01T10:00:00.123Z] {line}",
+    "Jenkins, classic": lambda line: f"10:00:00  {line}",
     "ts": lambda line: f"2026-01-01 10:00:00 {line}",
     "mpirun": lambda line: f"[1,0]<stdout>:{line}",
     "srun": lambda line: f"0: {line}",

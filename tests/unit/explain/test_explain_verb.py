@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from inferprof import cli
 from inferprof.errors import UserError
 from inferprof.explain import answer, explain, page
 from inferprof.explain.foreign import Foreign
+from inferprof.readers.kinds import ort
 
 KERNELS = (
     "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
@@ -118,6 +120,19 @@ def test_files_of_different_kinds_are_of_one_program(repository: Path) -> None:
     assert given["launch_bound"] == "found"
 
 
+def test_runs_of_two_runtimes_without_a_gpu_are_answered_each_by_itself(shared: Path) -> None:
+    trace = shared / "real/kineto/hta_rank_non_gpu.json.gz"
+    profile = shared / "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json"
+    apart = [answer.parts_of(explain([file])[0]) for file in (trace, profile)]
+    assert [answer.parts_of(case) for case in explain([trace, profile])] == apart
+
+
+def test_a_range_of_a_file_without_ranges_is_refused_in_one_line(shared: Path) -> None:
+    profile = shared / "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json"
+    with pytest.raises(UserError, match=naming("--iteration", "nosuch", "ranges")):
+        explain([profile], "nosuch")
+
+
 def test_several_of_a_kind_are_answered_one_by_one(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(KERNELS)
@@ -132,6 +147,30 @@ def test_layers_and_their_times_are_joined(repository: Path) -> None:
     metrics = set(case.rows["metric"])
     assert {"layer_type", "duration_mean"} <= metrics
     assert facts(next(note for note in case.captures[0].notes if note.startswith("opaque")))[:2] == ["1", "5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [
+        *((name, True) for name in ("Conv", "FusedMatMul", "Gemm", "aten::addmm", "aten::mkldnn_convolution")),
+        *((name, False) for name in ("GridSample", "QLinearConv", "MatMulInteger", "aten::upsample_bilinear2d")),
+    ],
+)
+def test_int8_is_advised_of_operators_that_have_it(name: str, has: bool) -> None:
+    (answered,) = ort.operators(pd.Series({name: 0.9, "Relu": 0.1}), ort.TOOL)
+    assert ("int8" in answered.findings[0].advice) == has
+
+
+def test_of_a_profile_the_longest_operator_is_said_once(shared: Path) -> None:
+    (case,) = explain([shared / "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json"])
+    assert [entry.check for entry in case.answers].count("cpu_operators") == 1
+
+
+def test_formats_have_no_line_where_nothing_tells_any(tmp_path: Path) -> None:
+    layer = {"name": "node_conv2d", "timeMs": 10.0, "averageMs": 1.0, "medianMs": 1.0, "percentage": 100.0}
+    (tmp_path / "a.profile.json").write_text(json.dumps([{"count": 10}, layer]))
+    (case,) = explain([tmp_path / "a.profile.json"])
+    assert "formats" not in [entry.label for entry in answer.entries(case)]
 
 
 def test_the_range_that_is_asked_for_counts(repository: Path) -> None:

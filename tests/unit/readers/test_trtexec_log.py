@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.unit.facts import states
+from tests.unit.facts import mentions, states
 
 from inferprof.errors import UserError
 from inferprof.explain import explain
@@ -97,9 +97,19 @@ def test_a_gpu_that_waits_for_a_host_that_sleeps_is_said_with_the_switch(tmp_pat
     assert "--useSpinWait" in finding.advice
 
 
-def test_copies_of_a_noticeable_part_of_the_latency_are_said_beside(tmp_path: Path) -> None:
-    finding = findings(judged(tmp_path, log(gpu=1.0, enqueue=0.1, qps=990, copies=(0.2, 0.1))))["trtexec_copies"]
+def test_copies_of_a_noticeable_part_of_the_latency_are_said_beside_and_save_no_time_of_kernels(
+    tmp_path: Path,
+) -> None:
+    finding = findings(judged(tmp_path, log(gpu=1.0, enqueue=0.1, qps=800, copies=(0.2, 0.1))))["trtexec_copies"]
     assert finding.evidence == {"h2d_ms": 0.2, "d2h_ms": 0.1, "latency_ms": pytest.approx(1.3)}
+    assert finding.gain is not None and finding.gain.high_ns == pytest.approx(250_000)
+
+
+@pytest.mark.parametrize(("enqueue", "near"), [(0.119, True), (0.14, False)])
+def test_launches_that_take_less_than_the_gpu_are_said_to_be_near(enqueue: float, near: bool, tmp_path: Path) -> None:
+    finding = findings(judged(tmp_path, log(gpu=0.131, enqueue=enqueue, qps=7000)))["trtexec_bound"]
+    assert finding.bottleneck == "launch"
+    assert mentions(finding.reason, "near") == near
 
 
 @pytest.mark.parametrize(

@@ -49,14 +49,17 @@ LIMIT_ADVICE: Final[Mapping[Bottleneck, str]] = {
     "memory": "Weights in fewer bits, or a larger batch, which reads them once for all.",
     "compute": "Less work, a narrower format, or other hardware: csv/gpu_floors.csv has the least times on GPUs.",
 }
-MULTIPLY_LESS: Final = (
-    "csv/all_operators.csv of a report names the nodes. "
-    "Fewer products, or a format that this CPU multiplies faster, take less."
+NODES: Final = "csv/all_operators.csv of a report names the nodes."
+MULTIPLY_LESS: Final = "Fewer products, or a format that this CPU multiplies faster, take less."
+FUSE: Final = "ONNX Runtime's transformer optimizer or a newer export may fuse them."
+LESS: Final = "Fewer or smaller ones, or another operator that does the same, take less."
+FUSED: Final = frozenset(
+    (
+        *("Add", "Mul", "Sub", "Div", "Pow", "Sqrt", "Erf", "Tanh", "Gelu", "ReduceMean", "Softmax", "Where"),
+        *("LayerNormalization", "SimplifiedLayerNormalization", "Gather", "Transpose", "Reshape", "Concat", "Slice"),
+    )
 )
-FUSE: Final = (
-    "csv/all_operators.csv of a report names the nodes. "
-    "ONNX Runtime's transformer optimizer or a newer export may fuse them."
-)
+"""What ONNX Runtime's transformer optimizer makes attention, embeddings, GELU and normalisations of."""
 
 
 # --- threads ---------------------------------------------------------------------------------------------------
@@ -162,7 +165,8 @@ def _operators(frames: Frames) -> list[Finding] | Clear:
     evidence = {f"{name}_share": float(part) for name, part in shares.head(5).items()}
     if share < frames.limit(OPERATORS) or first in CONVERTING:
         return Clear(f"{first}: {said}", evidence)
-    advice = MULTIPLY_LESS if first.startswith(PRODUCTS) else FUSE
+    of_transformer = first in FUSED and "MatMul" in shares.index
+    advice = f"{NODES} {MULTIPLY_LESS if first.startswith(PRODUCTS) else FUSE if of_transformer else LESS}"
     return [Finding(first, "compute", share, f"{said}.", evidence, _tool(frames), None, advice, "medium", acts=False)]
 
 

@@ -11,7 +11,7 @@ from inferprof.diagnosis.kernel_time import clipped, short
 from inferprof.diagnosis.times import percent
 from inferprof.errors import UserError
 from inferprof.explain.foreign import Foreign
-from inferprof.explain.sides import GRAPH, Side, basis
+from inferprof.explain.sides import GRAPH, Side, as_wholes, basis
 from inferprof.tables import aligned
 from inferprof.tables.aligned import Group
 from inferprof.tables.nodes import graph_nodes
@@ -54,7 +54,7 @@ def compare(a: Foreign, b: Foreign, model: Path | None = None) -> Difference:
         has = [f"{', '.join(case.names)} tells {', '.join(of) or 'no times'}" for case, of in sides]
         untold = [lack.command for case, of in sides if not of for lack in case.lacks]
         raise UserError(f"{'; '.join(has)}: {next(iter(untold), 'capture both with one tool')}")
-    first, second = bases[0][common](), bases[1][common]()
+    first, second = as_wholes(bases[0][common](), bases[1][common]())
     settings = _settings(first, second)
     _require_one_work(first, second, settings)
     groups = _groups(first, second)

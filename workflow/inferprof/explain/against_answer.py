@@ -11,7 +11,7 @@ from inferprof.diagnosis.times import percent
 from inferprof.explain.against import Difference, lines
 from inferprof.explain.answer import IDLE_WORDS, Entry
 from inferprof.explain.foreign import Foreign
-from inferprof.explain.sides import COUNTED, Side
+from inferprof.explain.sides import COUNTED, Side, calls_differ
 from inferprof.tables import aligned
 from inferprof.units import NS_PER_US
 from inferprof.words import counted, figure, ms
@@ -27,6 +27,7 @@ MUCH: Final = 0.1
 """Ours: of the time, what names in common tell that both are of one model."""
 WAITS: Final = IDLE_WORDS["launch"]
 SETTINGS_SHOWN: Final = 8
+STEPS_TELL: Final = "A schedule with profiler.step() behind each inference of both tells"
 HOW_WORDS: Final[Mapping[str, str]] = {
     "node": "ONNX node",
     "place": "range",
@@ -42,6 +43,8 @@ def entries(difference: Difference) -> list[Entry]:
     a, b = difference.a, difference.b
     made = [Entry("A", " · ".join(_ran(a.case))), Entry("B", " · ".join(_ran(b.case)))]
     made += _of_settings(difference)
+    if calls_differ(a, b):
+        return [*made, *_calls(a, b), Entry("verdict", verdict(difference))]
     change = difference.change
     made.append(
         Entry(
@@ -177,8 +180,8 @@ def verdict(difference: Difference) -> str:
     parts = {name: now - was for name, (was, now) in difference.rest.items()}
     if not any(parts.values()) and not any(group.change for group in difference.groups):
         return "A and B are alike to the last digit: is it one capture, given twice?"
-    if a.launches and b.launches and a.launches != b.launches:
-        return f"not told: {_by_launch(a, b)}"
+    if calls_differ(a, b):
+        return f"not told: {_by_call(a, b)}"
     if abs(change) < EQUAL * a.total:
         return f"no difference that one capture of each tells from noise (below {percent(EQUAL)})"
     for group in difference.groups:
@@ -196,12 +199,29 @@ def verdict(difference: Difference) -> str:
     return f"B is {'slower' if change > 0 else 'faster'} by {ms(abs(change))}, of it {name} {_signed(most)}{doubt}"
 
 
-def _by_launch(a: Side, b: Side) -> str:
-    """What sums over several numbers of launches tell."""
-    each = [f"{side.total / side.launches / NS_PER_US:.3g}" for side in (a, b)]
+def _calls(a: Side, b: Side) -> Iterator[Entry]:
+    """What a call of the longest takes, of sums that are not of one number of calls."""
+    sums = [f"{ms(side.total)} in {sum(side.calls.values()):,.0f} calls" for side in (a, b)]
+    yield Entry("sums", f"{a.of}: {' → '.join(sums)}, which are not of one number of inferences")
+    times = a.times(), b.times()
+    both = [name for name in times[0] if name in a.calls and name in times[1] and name in b.calls]
+    longest = sorted(both, key=lambda name: -times[0][name] - times[1][name])[:SHOWN]
+    listed = [
+        f"{short(name)} {' → '.join(f'{ms(side.each(name))} ({side.calls[name]:,.0f} calls)' for side in (a, b))}"
+        for name in longest
+    ]
+    if listed:
+        yield Entry("a call", "; ".join(listed), 1)
+
+
+def _by_call(a: Side, b: Side) -> str:
+    """What sums over several numbers of calls tell."""
+    each = [figure(side.each() / NS_PER_US) for side in (a, b)]
+    what, tells = ("launch", "`nsys export --type sqlite` of both tells") if a.pieces else ("call", STEPS_TELL)
+    counts = [f"{sum(side.calls.values()):,.0f}" for side in (a, b)]
     return (
-        f"A is the sum of {a.launches:,.0f} launches and B of {b.launches:,.0f}, and neither file tells of how many "
-        f"inferences; a launch takes {each[0]} → {each[1]} µs. `nsys export --type sqlite` of both tells"
+        f"A is the sum of {counts[0]} {what}{'es' if a.pieces else 's'} and B of {counts[1]}, and nothing tells of "
+        f"how many inferences both are; a {what} takes {each[0]} → {each[1]} µs. {tells}"
     )
 
 

@@ -112,6 +112,7 @@ def _ran(foreign: Foreign) -> str:
 
 def _iterations(foreign: Foreign) -> Iterator[Entry]:
     choice = foreign.choice
+    yield from (Entry("iteration", line) for capture in foreign.captures for line in capture.steps)
     if choice is None:
         return
     if choice.by is None:
@@ -159,7 +160,8 @@ def parts_of(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
     if capture is None:
         return None
     whole = sum(capture.parts.values())
-    return (foreign.total.of if foreign.total else "a run"), whole, dict(capture.parts)
+    total = capture.total or foreign.total
+    return (total.of if total else "a run"), whole, dict(capture.parts)
 
 
 def _of_capture(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
@@ -335,7 +337,7 @@ def _formats(foreign: Foreign) -> Iterator[Entry]:
         except UserError:
             continue
         products = table[table["matrix"] & table["share"].ge(LEAST)]
-        if len(products):
+        if products["dtype"].ne(kernel_formats.NOT_TOLD).any():
             listed = ", ".join(
                 f"{d} {percent(float(s))}" for d, s in zip(products["dtype"], products["share"], strict=True)
             )
@@ -343,7 +345,6 @@ def _formats(foreign: Foreign) -> Iterator[Entry]:
 
 
 def _notes(foreign: Foreign) -> Iterator[Entry]:
-    for line in foreign.graph:
-        yield Entry("graph", line, 2)
+    yield from (Entry("graph", line, 2) for line in foreign.graph)
     for number, note in enumerate(dict.fromkeys(note for capture in foreign.captures for note in capture.notes)):
         yield Entry("it says", note, 2 if number < SHOWN else 5)

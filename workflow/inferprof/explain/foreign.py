@@ -15,6 +15,7 @@ from inferprof.case import Case
 from inferprof.diagnosis import frames, ranks, run, verdict
 from inferprof.diagnosis.times import on_several_gpus
 from inferprof.documents.diagnosed import Verdict
+from inferprof.errors import UserError
 from inferprof.explain import graph
 from inferprof.findings import Answer, Frames, Total
 from inferprof.readers import launch_configs
@@ -76,6 +77,8 @@ def of(
     """A case out of its captures. Raises UserError for a range that is asked for and not there."""
     if (owned := graph.owned(captures, model)) is not None:
         captures = [*captures, owned]
+    if iteration is not None:
+        captures = _of_iteration(names, captures, iteration)
     choice = None
     parts = []
     for capture in captures:
@@ -88,14 +91,22 @@ def of(
     parts = [part for part in parts if len(part)]
     rows = schema.of_case(pd.concat(parts, ignore_index=True) if parts else empty, MACHINE, case)
     own = _of_means(frames.of_tables(MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows))))
-    given = [
-        *(run.answers(own) if len(rows) else []),
-        *(answer for capture in captures for answer in capture.answers),
-    ]
+    read = [answer for capture in captures for answer in capture.answers]
+    checked = {answer.check for answer in read}  # by the file's reader, of the same rows: once is enough
+    given = [*(answer for answer in (run.answers(own) if len(rows) else []) if answer.check not in checked), *read]
     total = own.total or next((capture.total for capture in captures if capture.total), None)
     times, work = (verdict.times_of(own) if own.total else {}), ranks.own_work(own)
     judged = verdict.judge(given, total, times, work=work)
     return Foreign(names, case, captures, rows, choice, own, given, judged, total)
+
+
+def _of_iteration(names: Sequence[str], captures: Sequence[Capture], name: str) -> list[Capture]:
+    """The captures, of the ranges that are asked for. Raises UserError where none of them has any."""
+    if not any(capture.timeline is not None or capture.of_range for capture in captures):
+        raise UserError(
+            f"--iteration {name}: {', '.join(names)} holds no ranges to choose from (a trace has them): leave it out"
+        )
+    return [capture.of_range(name) if capture.of_range else capture for capture in captures]
 
 
 def _of_means(own: Frames) -> Frames:

@@ -12,6 +12,7 @@ from inferprof import registry
 from inferprof.explain import answer
 from inferprof.explain.foreign import Foreign
 from inferprof.readers import trtexec_bound
+from inferprof.readers.kind import WHOLE
 from inferprof.tables.aligned import Piece
 from inferprof.tables.nodes import graph_nodes, layer_times, providers, torch_kernels, trt_join
 from inferprof.tables.nodes.graph_nodes import Node
@@ -24,7 +25,8 @@ from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import OPERATOR, PATH_SEPARATOR
 
 MOSTLY: Final = 0.5
-"""Ours: kernels are compared by ONNX node where at least half of their time has one."""
+"""Ours: kernels are compared by ONNX node where at least half of their time has one; and what is called several
+numbers of times is not the same work where it takes more than half of what both take."""
 GRAPH: Final = "graph"
 """The kind of a CUDA graph that was traced as a whole."""
 COUNTED: Final = "launches that were counted one by one"
@@ -36,7 +38,8 @@ class Side:
     """What one side takes: its pieces, and what else its total is made of, ns by name; `of`: what the total is of.
 
     end_to_end: of an inference, where other than the total and known. shapes: of the inputs, where known.
-    launches: of how many the total is the sum, where nothing tells how many inferences they are; else 0.
+    calls: of a sum over a whole capture, of which nothing tells how many inferences it holds: how many launches of
+    each kernel, or calls of each operator; else empty.
     """
 
     case: Foreign
@@ -46,12 +49,50 @@ class Side:
     end_to_end: float | None = None
     shapes: tuple[tuple[int, ...], ...] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    launches: float = 0.0
+    calls: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
         """Its pieces and the rest, ns."""
-        return sum(piece.ns for piece in self.pieces) + sum(self.rest.values())
+        return sum(self.times().values())
+
+    def times(self) -> dict[str, float]:
+        """What all pieces of a name take, and the rest, ns."""
+        summed: dict[str, float] = {}
+        for name, ns in [*((piece.name, piece.ns) for piece in self.pieces), *self.rest.items()]:
+            summed[name] = summed.get(name, 0.0) + ns
+        return summed
+
+    def each(self, name: str | None = None) -> float:
+        """What one call takes, of a name or of all, ns."""
+        return self.times()[name] / self.calls[name] if name else self.total / sum(self.calls.values())
+
+
+def as_wholes(a: Side, b: Side) -> tuple[Side, Side]:
+    """Both as sums over their captures, where only one of them has iterations and the other tells its sums, too."""
+    if bool(a.calls) == bool(b.calls):
+        return a, b
+    return _as_whole(a), _as_whole(b)
+
+
+def _as_whole(side: Side) -> Side:
+    capture = next((capture.of_range(WHOLE) for capture in side.case.captures if capture.of_range), None)
+    if side.calls or capture is None or capture.total is None:
+        return side
+    return Side(side.case, [], capture.parts, capture.total.of, calls=capture.calls)
+
+
+def calls_differ(a: Side, b: Side) -> bool:
+    """Whether the sums are of several numbers of calls: of what both call, by time mostly another number of times."""
+    if not a.calls or not b.calls:
+        return False
+    times = a.times(), b.times()
+    both = [name for name in times[0] if name in times[1] and name in a.calls and name in b.calls]
+    if not both:
+        return sum(a.calls.values()) != sum(b.calls.values())
+    took = {name: times[0][name] + times[1][name] for name in both}
+    differ = sum(ns for name, ns in took.items() if a.calls[name] != b.calls[name])
+    return differ > MOSTLY * sum(took.values())
 
 
 def basis(case: Foreign, graph: Nodes) -> dict[str, Callable[[], Side]]:
@@ -171,9 +212,9 @@ def _summed(case: Foreign) -> Side:
     """Sums by kernel, of a capture that tells no order and no iterations."""
     rows = case.rows[case.rows["level"].eq("kernel") & case.rows["metric"].eq("duration_total")]
     pieces = [_kernel(str(name), float(ns)) for name, ns in rows.groupby("name")["value"].sum().items()]
-    launches = float(rows["instances"].sum())
-    settings = {"launches": f"{launches:,.0f}"}
-    return Side(case, pieces, {}, "all kernels of the capture", settings=settings, launches=launches)
+    calls = {str(name): float(count) for name, count in rows.groupby("name")["instances"].sum().items()}
+    settings = {"launches": f"{sum(calls.values()):,.0f}"}
+    return Side(case, pieces, {}, "all kernels of the capture", settings=settings, calls=calls)
 
 
 # --- engines and sessions --------------------------------------------------------------------------------------
@@ -259,4 +300,5 @@ def _nodes(case: Foreign) -> Side:
 
 def _parts(case: Foreign) -> Side:
     of, _, parts = answer.parts_of(case) or ("", 0.0, {})
-    return Side(case, [], parts, of)
+    calls = next((capture.calls for capture in case.captures if capture.parts), {})
+    return Side(case, [], parts, of, calls=calls)

@@ -56,16 +56,23 @@ def _case(group: Sequence[tuple[str, Capture]], iteration: str | None, model: Pa
 
 def _programs(opened: Sequence[Opened], folder: Path) -> Iterator[list[tuple[str, Capture]]]:
     """Files that are taken together: one of each kind, which are of one program; several of a kind are cases apart,
-    unless their kind joins them."""
+    unless their kind joins them, and so are files of two runtimes without a trace of a GPU that has both."""
     by_kind: dict[str, list[Opened]] = {}
     for file in opened:
         by_kind.setdefault(file.kind.name, []).append(file)
     captures: list[list[tuple[str, Capture]]] = [list(_captures(own, folder)) for own in by_kind.values()]
-    if all(len(own) == 1 for own in captures):
-        yield [own[0] for own in captures]
+    alone = [own[0] for own in captures if len(own) == 1]
+    if len(alone) == len(captures) and not _split_apart([capture for _, capture in alone]):
+        yield alone
         return
     for own in captures:
         yield from ([entry] for entry in own)
+
+
+def _split_apart(captures: Sequence[Capture]) -> bool:
+    """Whether they are of several runtimes, and no timeline holds the work of both."""
+    runtimes = {capture.runtime or capture.tool for capture in captures if capture.runtime or capture.parts}
+    return len(runtimes) > 1 and all(capture.timeline is None for capture in captures)
 
 
 def _captures(own: Sequence[Opened], folder: Path) -> Iterator[tuple[str, Capture]]:

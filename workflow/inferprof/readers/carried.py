@@ -35,6 +35,7 @@ CARRIERS: Final = tuple(
         rf"\[?{_DAY}T{_TIME}{_ZONE}?\]?",  # docker --timestamps, GitHub, Jenkins
         rf"\[?{_DAY} {_TIME}{_ZONE}?\]?(?! \[[VIWEF]:onnxruntime)(?= |$)",  # ts, and not ONNX Runtime's own
         rf"[A-Z][a-z]{{2}} [ \d]\d {_TIME} (?:[\w.-]+ [\w.@-]+(?:\[\d+\])?:)?",  # journald, syslog, ts
+        rf"{_TIME}(?: (?= )| *$)",  # Jenkins, of its classic timestamps
         r"[\w./-]+ +\|",  # docker compose
         r"\[pod/[\w./-]+\]",  # kubectl logs --prefix
         r"\[\d+,\d+\](?:<std(?:out|err)>)?:",  # mpirun --tag-output

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from inferprof.tables.trace.timeline import Timeline
 
+WHOLE: Final = ""
+"""In place of the name of a range: the capture as a whole."""
 HEAD_BYTES: Final = 1 << 16
 """Text tables stand behind what the program printed."""
 
@@ -66,8 +68,15 @@ class Capture:
     timeline: Timeline | None = None
     within: Callable[[], Timeline] | None = None
     """The timeline with the runtime's own operators and modules as ranges, which few answers need."""
+    of_range: Callable[[str], Capture] | None = None
+    """Of a file with ranges and no timeline: the same of those of a name, or WHOLE; raises UserError where there are
+    none."""
+    steps: Sequence[str] = ()
+    """What of such a file counts as an iteration, and why, in lines."""
     total: Total | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    calls: Mapping[str, float] = field(default_factory=dict)
+    """Of the parts that are sums over a whole capture: how many calls of each, by name."""
     answers: Sequence[Answer] = ()
     notes: Sequence[str] = ()
     lacks: Sequence[Lack] = ()

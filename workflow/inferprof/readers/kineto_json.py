@@ -29,6 +29,7 @@ from inferprof.tables.trace.timeline import (
     Timeline,
     assemble,
     thread_of,
+    without_serial,
 )
 
 OPERATIONS: Final = {
@@ -87,24 +88,39 @@ def of_events(path: Path, recorded: Sequence[Event], *, within_torch: bool = Fal
     return timeline
 
 
-def self_times(path: Path, recorded: Sequence[Event]) -> pd.Series:
-    """What each call of an operator takes, without the calls in it, ns by name, on the thread that computes most.
+def self_times(path: Path, recorded: Sequence[Event]) -> pd.DataFrame:
+    """What each call of an operator takes, without the calls in it, on the thread that computes most: its `name`,
+    `start` and `ns`.
 
     Raises UserError for a trace that is not Kineto's.
     """
     calls: dict[Any, list[tuple[int, int, str]]] = {}
+    for event in recorded:
+        if event.get("ph") == "X" and event.get("cat") == "cpu_op":
+            name, start, end = _named(path, event)
+            calls.setdefault((event.get("pid"), event.get("tid")), []).append((start, -end, name))
+    by_thread = [_own(sorted(own)) for own in calls.values()]
+    return max(by_thread, key=lambda own: own["ns"].sum(), default=_own([]))
+
+
+def user_ranges(path: Path, recorded: Sequence[Event]) -> pd.DataFrame:
+    """The program's own ranges and the profiler's steps: `name` without its number, `start` and `end`, ns.
+
+    Raises UserError for a trace that is not Kineto's.
+    """
+    spans = [event for event in recorded if event.get("ph") == "X" and event.get("cat") == _ANNOTATION]
+    made = pd.DataFrame([_named(path, event) for event in spans], columns=["name", "start", "end"])
+    return made.assign(name=made["name"].map(without_serial)) if len(made) else made
+
+
+def _named(path: Path, event: Event) -> tuple[str, int, int]:
     try:
-        for event in recorded:
-            if event.get("ph") == "X" and event.get("cat") == "cpu_op":
-                start, end = times(event)
-                calls.setdefault((event.get("pid"), event.get("tid")), []).append((start, -end, str(event["name"])))
+        return str(event["name"]), *times(event)
     except NOT_KINETO as error:
         raise not_kineto(path, error) from None
-    by_thread = [_own(sorted(own)) for own in calls.values()]
-    return max(by_thread, key=lambda own: own.sum(), default=pd.Series(dtype=float))
 
 
-def _own(calls: Sequence[tuple[int, int, str]]) -> pd.Series:
+def _own(calls: Sequence[tuple[int, int, str]]) -> pd.DataFrame:
     """Of calls in order of their start, the outer first: each less those directly in it."""
     own = [-end - start for start, end, _ in calls]
     open_calls: list[int] = []
@@ -114,7 +130,8 @@ def _own(calls: Sequence[tuple[int, int, str]]) -> pd.Series:
         if open_calls:
             own[open_calls[-1]] += end + start
         open_calls.append(place)
-    return pd.Series(own, [name for _, _, name in calls], dtype=float)
+    names, starts = [name for _, _, name in calls], [start for start, _, _ in calls]
+    return pd.DataFrame({"name": names, "start": pd.Series(starts, dtype="int64"), "ns": pd.Series(own, dtype=float)})
 
 
 def not_kineto(path: Path, error: Exception) -> UserError:

@@ -143,9 +143,13 @@ def _bound(run: TrtexecRun, total: Total) -> list[Finding]:
     by_copies = next((name for name in (H2D, D2H) if (run.of(name, "median", "mean") or 0.0) > BOUND * compute), None)
     waits = "throughput" in total.of and idle / total.ns >= NOTICED  # else a full queue holds the host up
     if enqueue > BOUND * compute and waits and not _graph(run):
+        pace = (
+            "the host, not the GPU, sets the pace"
+            if enqueue >= compute
+            else f"near it, so that the host may set the pace (trtexec's own threshold: {100 * BOUND:.0f} %)"
+        )
         reason = (
-            f"launching takes the host {enqueue:.3g} ms an inference where the GPU computes {compute:.3g} ms: the "
-            "host, not the GPU, sets the pace"
+            f"launching takes the host {enqueue:.3g} ms an inference where the GPU computes {compute:.3g} ms: {pace}"
         )
         advice = f"one launch in place of many: a CUDA graph ({_switch(run, 'CUDA Graph')}), or a larger batch"
         return [_finding("launch", idle / total.ns, reason, evidence, Gain(0.0, idle), advice)]
@@ -155,7 +159,7 @@ def _bound(run: TrtexecRun, total: Total) -> list[Finding]:
         reason = f"copying {way} the GPU takes {took:.3g} ms an inference, computing {compute:.3g} ms"
         advice = "keep them on the GPU, or copy less (narrower types, page-locked memory)"
         copied = took * NS_PER_MS
-        return [_finding("copy", min(1.0, copied / total.ns), reason, evidence, Gain(0.0, copied), advice)]
+        return [_finding("copy", min(1.0, copied / total.ns), reason, evidence, _at_most(copied, run, total), advice)]
     if "throughput" in total.of and idle / total.ns >= WAITING:
         reason = (
             f"of {total.ns / NS_PER_MS:.3g} ms between two inferences the GPU computes {mean:.3g} ms "
@@ -190,7 +194,13 @@ def _copies(run: TrtexecRun, total: Total) -> list[Finding]:
     advice = "keep inputs and outputs on the GPU where the program allows it; --noDataTransfers times without them"
     evidence = {"h2d_ms": there, "d2h_ms": back, "latency_ms": latency}
     share = min(1.0, copied / total.ns) if "latency" in total.of else None
-    return [replace(_finding("copy", share, reason, evidence, Gain(0.0, copied), advice), subject="copies")]
+    gain = _at_most(copied, run, total)
+    return [replace(_finding("copy", share, reason, evidence, gain, advice), subject="copies")]
+
+
+def _at_most(copied: float, run: TrtexecRun, total: Total) -> Gain:
+    """What copying less saves, ns: no more than there is beside the kernels, since the rest hides behind these."""
+    return Gain(0.0, min(copied, total.ns - where(run)[1].get("kernels", 0.0)))
 
 
 def _unstable(run: TrtexecRun) -> list[Finding]:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.errors import UserError
 from inferprof.files import unpacked
 from inferprof.findings import Total
-from inferprof.readers.kind import Capture, Head, Kind, Lack, waits
+from inferprof.readers.kind import WHOLE, Capture, Head, Kind, Lack, waits
 from inferprof.readers.kinds.nsys_text import PROGRESS
-from inferprof.words import counted
+from inferprof.words import counted, ms
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
     from inferprof.readers.kineto_ranks import Clock
+    from inferprof.tables.trace.iteration_choice import Choice
 
 SHOWN: Final = 6
 _EVENTS: Final = re.compile(r"\[\s*\{")
@@ -73,7 +75,7 @@ def read(path: Path) -> Capture:
     except kineto_json.NoGpuActivity:
         if (times := kineto_json.self_times(path, events)).empty:
             raise
-        return _on_cpu(times)
+        return _on_cpu(times, kineto_json.user_ranges(path, events))
     if timeline.ops.empty:
         return Capture("kineto", ["torch.profiler (Kineto)"], failure=_no_operation(_document(path)), lacks=(RECORD,))
     devices = timeline.ops["device"].unique().tolist()
@@ -104,22 +106,89 @@ def _clock(clock: Clock) -> str:
     return f"the clock of rank {clock.rank} agrees, {spread}"
 
 
-def _on_cpu(times: pd.Series) -> Capture:
-    """The operators of a trace without a GPU, by the time that each takes itself."""
+def _on_cpu(times: pd.DataFrame, ranges: pd.DataFrame, asked: str | None = None) -> Capture:
+    """The operators of a trace without a GPU, by the time that each takes itself; in its steps, where it has any."""
     from inferprof.readers.kinds.ort import operators
 
-    whole = float(times.sum())
-    shares = times.groupby(level=0).sum().sort_values(ascending=False, kind="stable") / (whole or 1.0)
-    parts = {str(name): float(share) * whole for name, share in shares.head(SHOWN).items()}
+    choice = _steps(times, ranges, asked)
+    spans = ranges[ranges["name"] == choice.by] if choice else ranges[:0]
+    inside = times[_in_any(times, spans)] if choice else times
+    count = len(spans) or 1
+    summed = inside.groupby("name")["ns"].sum().sort_values(ascending=False, kind="stable") / count
+    whole = float(summed.sum())
+    parts = {str(name): float(ns) for name, ns in summed.head(SHOWN).items()}
     parts["other operators"] = whole - sum(parts.values())
+    if choice and (rest := (choice.mean_ns or 0.0) - whole) > 0:
+        parts["between the operators"] = rest
+    of = "an iteration under a profiler" if choice else "the operators, each without those that it calls"
     return Capture(
         "kineto",
-        ["torch.profiler (Kineto)", "no GPU", f"{counted(len(times), 'call')} of {counted(len(shares), 'operator')}"],
+        [
+            "torch.profiler (Kineto)",
+            "no GPU",
+            f"{counted(len(inside), 'call')} of {counted(len(summed), 'operator')}",
+        ],
+        of_range=functools.partial(_on_cpu, times, ranges),
+        steps=_told(choice, spans) if choice else (),
         parts=parts,
-        total=Total(whole, "the operators, each without those that it calls") if whole else None,
-        answers=list(operators(shares, "kineto")),
+        total=Total(sum(parts.values()), of) if whole else None,
+        calls={} if choice else {str(name): float(n) for name, n in times.groupby("name").size().items()},
+        answers=list(operators(summed / (whole or 1.0), "kineto")),
         lacks=(TIMED, RECORD),
     )
+
+
+def _steps(times: pd.DataFrame, ranges: pd.DataFrame, asked: str | None) -> Choice | None:
+    """The range that counts as an iteration, by the rules for traces of a GPU, with the operators' time in place of
+    its; none where there is none. Raises UserError for one that is asked for and not there."""
+    from inferprof.tables.trace import iteration_choice
+    from inferprof.tables.trace.iteration_choice import Candidate, Choice
+    from inferprof.tables.trace.kernel_compare import ITERATION, unknown_range
+    from inferprof.tables.trace.timeline import without_serial
+
+    if asked == WHOLE:
+        return None
+    whole = float(times["ns"].sum()) or 1.0
+    candidates = []
+    for name, own in ranges.groupby("name"):
+        share = float(times.loc[_in_any(times, own), "ns"].sum()) / whole
+        candidates.append(Candidate(str(name), len(own), float((own["end"] - own["start"]).mean()), share))
+    by_name = {candidate.name: candidate for candidate in candidates}
+    if asked is not None and without_serial(asked) not in by_name:
+        raise unknown_range(asked, {name: candidate.count for name, candidate in by_name.items()})
+    own_names = [without_serial(asked)] if asked is not None else [ITERATION, iteration_choice.STEP]
+    of_program = [c for c in candidates if c.share and not iteration_choice.LIBRARY.match(c.name)]
+    of_program.sort(key=lambda candidate: (-candidate.share, candidate.count, candidate.name))
+    repeated = [candidate for candidate in of_program if candidate.count > 1]  # one around all may hold any number
+    chosen = next((by_name[name] for name in own_names if name in by_name), iteration_choice.best(repeated, 0.0))
+    if chosen is None:
+        return None
+    why = (
+        "asked for with --iteration"
+        if asked is not None
+        else f"around {100 * chosen.share:.0f} % of the operators' time"
+    )
+    others = tuple(candidate for candidate in of_program if candidate is not chosen)
+    return Choice(chosen.name, f"the range {chosen.name}, {why}", chosen.count, chosen.mean_ns, others)
+
+
+def _in_any(times: pd.DataFrame, spans: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which calls begin in any of the ranges."""
+    begins, ends = spans["start"].sort_values().to_numpy(), spans["end"].sort_values().to_numpy()
+    starts = times["start"].to_numpy()
+    inside: np.ndarray[Any, np.dtype[np.bool_]] = begins.searchsorted(starts, "right") > ends.searchsorted(
+        starts, "right"
+    )
+    return inside
+
+
+def _told(choice: Choice, spans: pd.DataFrame) -> list[str]:
+    """How often, how long and from where to where, and which other ranges there are."""
+    took = spans["end"] - spans["start"]
+    spread = f" ({ms(took.min())} to {ms(took.max())})" if len(took) > 1 else ""
+    listed = "; ".join(f"{c.name} {c.count} × {ms(c.mean_ns)}" for c in choice.candidates[:SHOWN])
+    said = f"{choice.count} × {ms(choice.mean_ns or 0.0)}{spread}: {choice.reason}"
+    return [said, *([f"other ranges (how often, how long): {listed}"] if listed else [])]
 
 
 def _no_operation(document: Any) -> str:

@@ -26,6 +26,10 @@ LONG: Final = 0.2
 """Ours: operators of a fifth of the time are what to look at."""
 _EVENT: Final = re.compile(r'\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"')
 """How the list of a profile begins."""
+_PRODUCT: Final = re.compile(
+    r"(?i)^(?!Q|\w*Integer).*(?:conv(?!ert)|gemm|matmul|(?<!bi)(?<!tri)linear|attention|(?:^|:|_)(?:b|add|baddb|addb)?mm$)"
+)
+"""Operators of ONNX and of torch that have a form in int8, and are not in it: products of matrices."""
 NSYS: Final = "nsys profile --trace=cuda,nvtx …"
 WHY: Final = "SessionOptions.log_severity_level = 0 (verbose), and the log with this command"
 
@@ -105,7 +109,9 @@ def operators(shares: pd.Series, tool: str) -> Iterator[Answer]:
         listed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.head(SHOWN).items())
         reason = f"of the operators' time: {listed}"
         threads = "torch.set_num_threads" if tool != TOOL else "intra_op_num_threads"
-        advice = f"more threads ({threads}), int8 where the accuracy allows it, or a GPU"
+        narrower = ", int8 where the accuracy allows it," if _PRODUCT.search(str(shares.index[0])) else ""
+        nodes = ". csv/all_operators.csv of the report that --out makes names the nodes" if tool == TOOL else ""
+        advice = f"more threads ({threads}){narrower} or a GPU{nodes}"
         finding = Finding(
             str(shares.index[0]), "kernels", float(shares.iloc[0]), reason, {}, tool, None, advice, "medium"
         )

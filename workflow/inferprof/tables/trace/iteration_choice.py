@@ -73,7 +73,7 @@ def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choi
         timeline = iterations.without(timeline)  # those that the GPU did nothing for
     phases = period.phases(timeline)
     chosen = period.chosen(phases)
-    named = _best(candidates, max((phase.share for phase in chosen), default=0.0))
+    named = best(candidates, max((phase.share for phase in chosen), default=0.0))
     if named is not None:
         return _by_range(timeline, named.name, _why(named), candidates)
     if not chosen:
@@ -125,7 +125,7 @@ def _totals_by_path(timeline: Timeline) -> dict[int, tuple[int, float, float]]:
     return {path: (count, float(ns), float(total)) for path, count, ns, total in rows}
 
 
-def _best(candidates: Sequence[Candidate], of_period: float) -> Candidate | None:
+def best(candidates: Sequence[Candidate], of_period: float) -> Candidate | None:
     """The range to go by: one that repeats around as much as the period does, else the only one around most.
 
     A runtime's own range is around one engine, of which an inference may have several: a period goes before it.
