@@ -150,7 +150,7 @@ def test_a_gain_that_is_not_bounded_is_said_to_be_none_that_is_known() -> None:
 
 def test_without_findings_the_sentence_says_how_much_was_looked_at() -> None:
     answers = [Answer("a", "host", "clear", "fine"), Answer("b", "host", "not assessed", "needs x")]
-    nothing = "No check found a cause: 1 checks are clear, 1 not assessed."
+    nothing = "No check found a cause: 1 check is clear, 1 not assessed."
     assert verdict.judge(answers, None, {}).sentence == nothing
     assert facts(verdict.judge(answers, TOTAL, {"execution": 980.0}).sentence) == [
         "end_to_end",
