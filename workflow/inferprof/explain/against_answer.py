@@ -203,20 +203,24 @@ def _calls(a: Side, b: Side) -> Iterator[Entry]:
     """What a call of the longest takes, of sums that are not of one number of calls."""
     sums = [f"{ms(side.total)} in {sum(side.calls.values()):,.0f} calls" for side in (a, b)]
     yield Entry("sums", f"{a.of}: {' → '.join(sums)}, which are not of one number of inferences")
-    times = a.times(), b.times()
+    sides, times = (a, b), (a.times(), b.times())
     both = [name for name in times[0] if name in a.calls and name in times[1] and name in b.calls]
     longest = sorted(both, key=lambda name: -times[0][name] - times[1][name])[:SHOWN]
     listed = [
-        f"{short(name)} {' → '.join(f'{ms(side.each(name))} ({side.calls[name]:,.0f} calls)' for side in (a, b))}"
-        for name in longest
+        f"{short(name)} {' → '.join(_each(name, *of) for of in zip(sides, times, strict=True))}" for name in longest
     ]
     if listed:
         yield Entry("a call", "; ".join(listed), 1)
 
 
+def _each(name: str, side: Side, times: Mapping[str, float]) -> str:
+    """What a call of a name takes on a side, and how many there are."""
+    return f"{ms(times[name] / side.calls[name])} ({side.calls[name]:,.0f} calls)"
+
+
 def _by_call(a: Side, b: Side) -> str:
     """What sums over several numbers of calls tell."""
-    each = [figure(side.each() / NS_PER_US) for side in (a, b)]
+    each = [figure(side.each / NS_PER_US) for side in (a, b)]
     what, tells = ("launch", "`nsys export --type sqlite` of both tells") if a.pieces else ("call", STEPS_TELL)
     counts = [f"{sum(side.calls.values()):,.0f}" for side in (a, b)]
     return (

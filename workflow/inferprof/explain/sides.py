@@ -63,9 +63,10 @@ class Side:
             summed[name] = summed.get(name, 0.0) + ns
         return summed
 
-    def each(self, name: str | None = None) -> float:
-        """What one call takes, of a name or of all, ns."""
-        return self.times()[name] / self.calls[name] if name else self.total / sum(self.calls.values())
+    @property
+    def each(self) -> float:
+        """What one call takes, of all, ns."""
+        return self.total / sum(self.calls.values())
 
 
 def as_wholes(a: Side, b: Side) -> tuple[Side, Side]:
