@@ -72,7 +72,7 @@ def fitting_spec(args: argparse.Namespace) -> Any:
 
     spec = spec_of(args)
     if outcomes.job_limit_s() is None and args.onnx.suffix == ".onnx" and args.onnx.stat().st_size:
-        has = [value.name for value in onnx_graph.inputs(onnx_graph.read(args.onnx))]
+        has = [value.name for value in onnx_graph.inputs(onnx_graph.outline(args.onnx))]
         if foreign := [item.name for item in spec.inputs if item.name not in has]:
             names = f"{', '.join(foreign)} of {args.spec} {'is no input' if len(foreign) == 1 else 'are no inputs'}"
             raise UserError(f"{names} of {args.onnx}, which has {', '.join(has)}: give the spec of that model")

@@ -182,7 +182,7 @@ def analyse(request: ConvertRequest, precision: Precision, count: int | None = N
         "joint_db": db(float(losses.joint.mean())),
         "predicted_db": db(float(losses.alone.sum())),
         "additive": additive(losses),
-        "in_bodies": onnx_graph.in_bodies(onnx_graph.read(request.onnx).graph),
+        "in_bodies": onnx_graph.in_bodies(onnx_graph.outline(request.onnx).graph),
         "reproducible": dict(zip(("alone", "left_out"), losses.reproducible, strict=True)),
         "units": [
             {
