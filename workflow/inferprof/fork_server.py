@@ -29,7 +29,7 @@ from inferprof.model import export
 
 IDLE_S: Final = 600.0
 """Longer than what lies between two reports of a study that measures meanwhile."""
-PREPARE: Final = ("inferprof.verbs", "onnx", *export.IMPORTS)
+PREPARE: Final = ("inferprof.verbs", "onnx", "jsonschema", *export.IMPORTS)
 READ: Final = (
     "inferprof.verbs",
     "inferprof.report",
@@ -38,8 +38,15 @@ READ: Final = (
     "pyarrow.parquet",
     "scipy.stats",
 )
-MODULES: Final[Mapping[str, Sequence[str]]] = {"prepare": PREPARE, "read": READ}
-"""Group → what its jobs import; of runs it is up to the backend."""
+RUN: Final = (
+    "inferprof.verbs",
+    "inferprof.workload",
+    "inferprof.model.accuracy",
+    "jsonschema",  # a model's YAML is checked by it
+    "matplotlib.cbook",  # which holds the photograph that image inputs are cut from
+)
+MODULES: Final[Mapping[str, Sequence[str]]] = {"prepare": PREPARE, "read": READ, "run": RUN}
+"""Group → what its jobs import; those that run a model, what its backend names, too."""
 CUDA_NOT_INITIALIZED: Final = 3
 """CUresult CUDA_ERROR_NOT_INITIALIZED."""
 NVML_CHECK: Final = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -92,7 +99,7 @@ def _import(group: Sequence[str]) -> None:
 
     own = os.environ.pop(registry.OUTSIDE, None), os.environ.get(NVML_CHECK)
     os.environ[NVML_CHECK] = "1"
-    modules = MODULES.get(group[0], ("inferprof.verbs", "inferprof.workload", "inferprof.model.accuracy"))
+    modules = tuple(MODULES[group[0]])
     if group[0] == "run":
         backends = [registry.backends().get(name) for name in group[1].split(forked.SEPARATOR)]
         modules = tuple(dict.fromkeys([*modules, *(name for b in backends if b for name in b.imports)]))

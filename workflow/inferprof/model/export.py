@@ -33,7 +33,7 @@ LOGGER = logging.getLogger(__name__)
 EXAMPLE_BATCH = 2
 """torch.export takes a dimension of 0 or 1 for a constant, so the example must be larger."""
 EXAMPLE_SIZE = 16
-IMPORTS = ("torch", "transformers.modeling_utils")
+IMPORTS = ("torch", "transformers.modeling_utils", "transformers.modeling_layers")
 """What takes long of all that a model needs to be imported."""
 _RESULT = "inferprof_result"
 """The output while it is exported: the exporter does not notice where a name is also one of its own values."""
