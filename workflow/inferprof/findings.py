@@ -49,12 +49,15 @@ NEEDS: Final[Mapping[Need, str]] = {
 ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu", "ranks", "load", "cache")
 """Needs of checks that are about other cases: on other hardware, which nobody can give them, or under load, which a
 study asks for by itself."""
-OF_OTHERS: Final = frozenset(f"needs {NEEDS[need]}" for need in ELSEWHERE)
+OF_ONNX_RUNTIME: Final = "a case that ONNX Runtime runs"
+"""What checks need that ask which of a case's operators take the time."""
+OF_OTHERS: Final = frozenset(f"needs {what}" for what in (*(NEEDS[need] for need in ELSEWHERE), OF_ONNX_RUNTIME))
 """Reasons of checks that are about other cases."""
 __all__ = [
     "ELSEWHERE",
     "END_TO_END",
     "NEEDS",
+    "OF_ONNX_RUNTIME",
     "OF_OTHERS",
     "Answer",
     "Bottleneck",

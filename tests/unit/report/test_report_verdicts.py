@@ -19,7 +19,7 @@ from inferprof.profilers import nsys, ort_profile
 from inferprof.report import evidence
 from inferprof.report.compose import content_of
 from inferprof.report.model import Card, Table, Text
-from inferprof.report.sections import answer, verdicts
+from inferprof.report.sections import answer, timeline, verdicts
 from inferprof.tables import schema
 
 TENSORRT = "planted/fp32/ort_tensorrt/default/b4"
@@ -186,3 +186,34 @@ def test_a_share_that_is_not_known_is_missing_with_its_reason(study: Any) -> Non
     place = [one.key for one in verdicts.VERDICT_COLUMNS].index("share_percent")
     reasons = [table(one, "verdicts").rows[0][place].missing for one in (again, nowhere)]
     assert reasons == [f"not measured: {verdicts.NO_OWN_TIME}", f"not measured: {verdicts.NO_SHARE}"]
+
+
+def test_a_profiler_that_winners_left_a_case_out_of_is_not_asked_for_again(results: Any) -> None:
+    names = ("fp32/ort_cpu", "int8/ort_cpu", "fp16/ort_cpu", "fp32/torch_eager")
+    cases = [f"planted/{name}/default/b4" for name in names]
+    for case in cases:
+        results.ok(case, 2.0)
+    results.plan()
+    for case in cases:
+        loaded = frames.load(results.root, results.machine, Case(*case.split("/")))
+        answers = [given for given in run.answers(loaded) if given.check == "cpu_operators"]
+        results.write(f"{results.machine}/diagnosis/{case}.json", run.document(loaded, answers))
+    config = {"baseline": None, "profilers": ["ort_profile", "kineto"], "captures": "winners"}
+    results.write(f"reports/{results.study}/config.json", config)
+
+    def lacking() -> list[list[str]]:
+        blocks = content_of(verdicts.SECTION, load(results)).blocks
+        texts = [one.text for one in blocks if isinstance(one, Text) and "cpu_operators:" in one.text]
+        return [facts(text, "profilers", "all")[:1] + facts(text, "profilers", "captures")[-2:] for text in texts]
+
+    (nothing_chosen,) = lacking()
+    assert nothing_chosen[0] == "3", "torch has no such profile, and its case does not count"
+    assert nothing_chosen[-1] == "profilers"
+    results.write(f"reports/{results.study}/selection.csv", f"case,repeat,capture,why\n{cases[0]},,yes,fastest\n")
+    results.write(f"{results.machine}/capture/ort_profile/{cases[0]}.record.json", {})
+    left_out, watched = lacking()
+    assert left_out[0] == "2" and "profilers" not in left_out
+    assert watched[0] == "1" and watched[-1] == "profilers"
+    texts = [one.text for one in content_of(timeline.SECTION, load(results)).blocks if isinstance(one, Text)]
+    (unused,) = [text for text in texts if "`captures: all`" in text]
+    assert facts(unused)[0] == "kineto"

@@ -16,7 +16,17 @@ from inferprof.diagnosis.peers import Peer, peer_of
 from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.documents import Environment
 from inferprof.documents.record import Threads
-from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.findings import (
+    OF_ONNX_RUNTIME,
+    Bottleneck,
+    Change,
+    Clear,
+    Finding,
+    Frames,
+    Gain,
+    NotAssessed,
+    Threshold,
+)
 from inferprof.plugins import Check
 from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.roofs import Roofs
@@ -177,6 +187,8 @@ def _tool(frames: Frames) -> str:
 def _by_type(frames: Frames) -> pd.Series[float]:
     """Type of operator → its share of all operators' time, the largest first."""
     rows = of_first(frames.profiles, registry.sessions())
+    if rows.empty and not frames.case.backend.startswith("ort_"):
+        raise NotAssessed(OF_ONNX_RUNTIME)
     if rows.empty or first_run_alone(rows):
         raise NotAssessed("a profile of its operators: ort_profile under `profilers:`")
     return per_run(rows).groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")

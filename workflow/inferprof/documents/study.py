@@ -28,6 +28,8 @@ class StudyConfig(Document):
     answer: Asked = field(default_factory=Asked)
     variants: list[dict[str, Any]] = []
     protocol: dict[str, Any] = {}
+    profilers: list[str] = []
+    captures: Literal["winners", "all"] = "winners"
 
 
 class BundledFile(Document, forbid_unknown_fields=True):

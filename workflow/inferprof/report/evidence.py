@@ -212,6 +212,20 @@ class Evidence(Measurements):
         """Whether the first round decided which cases have further ones and captures."""
         return (self.results / "reports" / self.study / selection.NAME).exists()
 
+    @functools.cached_property
+    def unused_profilers(self) -> tuple[str, ...]:
+        """Those of the config that could watch a case, and that `captures: winners` had watch none."""
+        config, refused = self.config.content, self.refused_profilers.content or {}
+        if config is None or config.captures == "all" or not self.selected or self.waiting is not None:
+            return ()
+        able = [name for name in config.profilers if name not in refused]
+        return tuple(name for name in able if not any(self.watched(name, case) for case in self.planned))
+
+    def watched(self, profiler: str, case: Case) -> bool:
+        """Whether a profiler was put around a case, whatever came of it."""
+        made = (f"capture/{profiler}/{case.path}.record.json", f"table/{profiler}/{case.path}.parquet")
+        return any((self.results / self.machine / file).exists() for file in made)
+
     @property
     def rounds(self) -> int:
         """The most rounds that any case has."""

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 IDLE = {"idle_launch": "host", "idle_sync": "sync", "idle_copy": "copy"}
 NO_BYTES = "the tool does not tell the bytes of every copy"
+UNUSED = (
+    "`captures: winners` has profilers watch the fastest case and the baseline, and another one speaks for those, or "
+    "it can't watch them; `captures: all`, or `snakemake tables`, has it watch all that it can."
+)
 OTHER_IDLE = ("idle_queued", "idle_end", "idle_unknown")
 OTHER_PROCESS = "idle_other_process"
 """Only in profiles of a GPU that another process used."""
@@ -64,8 +68,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _refused(evidence: Evidence) -> list[Text]:
     """Why a profiler of the study watched nothing."""
-    refused = evidence.refused_profilers.content or {}
-    return [Text(f"{profiler} watched no case: {reason}", "item") for profiler, reason in refused.items()]
+    reasons = {**(evidence.refused_profilers.content or {}), **dict.fromkeys(evidence.unused_profilers, UNUSED)}
+    return [Text(f"{profiler} watched no case: {reason}", "item") for profiler, reason in reasons.items()]
 
 
 # --- iterations ------------------------------------------------------------------------------------------------

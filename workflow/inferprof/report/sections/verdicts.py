@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.case import Case
 from inferprof.documents.diagnosed import Diagnosis, Finding, Gain, Ranked, Total
 from inferprof.findings import OF_OTHERS
 from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells, few, in_percent, name_of
@@ -13,6 +15,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import significant, three_digits
 from inferprof.report.section import Section
+from inferprof.tables.records import CASE_KEY
 from inferprof.units import NS_PER_MS
 
 TOP: Final = 3
@@ -20,6 +23,9 @@ TOP: Final = 3
 NO_SHARE: Final = "the case has no total that this could be a share of"
 NO_OWN_TIME: Final = "it costs throughput, and no time of one inference; or how much time is not known"
 NO_GAIN: Final = "no bound of the gain is known"
+CAPTURE_ALL: Final = "`captures: all`, or `snakemake tables`"
+_ASKED: Final = re.compile(r"(\w+(?:(?: or | and )\w+)*) under `profilers:`")
+"""How checks name the profilers that they need."""
 WHOLE: Final = "all"
 """In place of a part of a case that a finding is about."""
 NO_FINDING: Final = "nothing found"
@@ -89,7 +95,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     blocks.append(
         Table("check_answers", "The answer of every check on every case", ANSWER_COLUMNS, answers, csv_only=True)
     )
-    return (*blocks, *_cautions(of_measured), *_lacking(of_measured))
+    return (*blocks, *_cautions(of_measured), *_lacking(evidence, of_measured))
 
 
 def _by_finding(seen: list[Diagnosed]) -> Iterator[Text]:
@@ -189,17 +195,36 @@ def _cautions(seen: list[Diagnosed]) -> Iterator[Text]:
         yield Text(f"{check}: {which}{what} To do: {finding.advice}{rest}", "item", "warn")
 
 
-def _lacking(seen: list[Diagnosed]) -> Iterator[Text]:
+def _lacking(evidence: Evidence, seen: list[Diagnosed]) -> Iterator[Text]:
     """What the checks needed and did not have, each with how many checks of how many cases it kept."""
     kept: dict[str, set[tuple[str, str]]] = {}
     for case, document in seen:
         for answer in document.answers or ():
             if answer.verdict == "not assessed" and answer.reason not in OF_OTHERS:
-                kept.setdefault(answer.reason, set()).add((_title(case), answer.check))
+                reason = _with_captures(evidence, case, answer.reason)
+                kept.setdefault(reason, set()).add((_title(case), answer.check))
     for reason, pairs in sorted(kept.items(), key=lambda item: -len(item[1]))[:TOP]:
         checks = few(sorted({check for _, check in pairs}))
         cases = len({case for case, _ in pairs})
         yield Text(f"Not assessed in {cases} of {len(seen)} cases, {checks}: {reason}.", "item")
+
+
+def _with_captures(evidence: Evidence, case: Mapping[str, Any], reason: str) -> str:
+    """What a check needs; of profilers that the config names already, how they are had to watch the case too."""
+    config = evidence.config.content
+    if config is None or config.captures == "all" or not evidence.selected:
+        return reason
+    own, refused = Case(*(case[key] for key in CASE_KEY)), evidence.refused_profilers.content or {}
+
+    def left_out(named: re.Match[str]) -> str:
+        tools = re.split(" or | and ", named[1])
+        asked = [tool in config.profilers and tool not in refused for tool in tools]
+        enough = all(asked) if " and " in named[1] else any(asked)
+        if not enough or any(evidence.watched(tool, own) for tool in tools):
+            return named[0]
+        return f"{named[1]}, which by `captures: winners` watches other cases: {CAPTURE_ALL}"
+
+    return _ASKED.sub(left_out, reason)
 
 
 SECTION = Section(
