@@ -121,6 +121,15 @@ def test_the_gate_says_how_slow_what_noise_leaves_open_may_be():
     assert "1 undecided" in last and f"{ratio.high:.3g}" in last and str(VIT) in last
 
 
+def test_what_is_undecided_and_cannot_be_slower_is_not_left_open():
+    steps = (-0.474, -0.237, 0.0, 0.237, 0.474)
+    faster = [record(VIT, i, 10 * math.exp(-0.47 + step)) for i, step in enumerate(steps)]
+    comparison = compared(rounds(jitter=0), faster)
+    ratio = only(comparison).ratio
+    assert ratio is not None and ratio.verdict == "undecided" and ratio.high < 1.01
+    assert f"{ratio.high:.3g}" not in compare_text.render(comparison).rpartition("Gate")[2]
+
+
 def test_a_strict_gate_passes_only_what_its_interval_shows():
     noise = (rounds(jitter=0.05), rounds(ms=10.2, jitter=0.05))
     assert compare.exit_code(compared(*noise, strict=True)) == compare.UNDECIDED

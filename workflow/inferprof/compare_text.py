@@ -82,7 +82,7 @@ def _outcome(comparison: Comparison) -> str:
             f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.",
             f"Gate of times alone (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
             *(f"  - {case.case}{_at_most(case)}" for case in named),
-            *_left_open([case for case in comparison.cases if case.verdict == "undecided" and case not in named]),
+            *_left_open(comparison, [case for case in comparison.cases if case.verdict == "undecided"]),
             *([MEASURE_AGAIN] if comparison.undecided else []),
         ]
     )
@@ -93,8 +93,15 @@ def _at_most(compared: CaseComparison) -> str:
     return f": B/A {compared.ratio.estimate:.3f}, at most {compared.ratio.high:.3g}" if compared.ratio else ""
 
 
-def _left_open(cases: Sequence[CaseComparison]) -> Iterator[str]:
-    """How many undecided cases the gate says nothing of, and how large the largest of them may be."""
+def _left_open(comparison: Comparison, undecided: Sequence[CaseComparison]) -> Iterator[str]:
+    """How many undecided cases can't be slower by their intervals; how many others the gate says nothing of, and how
+    large the largest of them may be."""
+    beyond = 1 + comparison.threshold
+    harmless = [case for case in undecided if case.ratio and case.ratio.high < beyond]
+    if harmless:
+        yield f"Undecided, but by no interval slower beyond the threshold: {len(harmless)}."
+    named = [*comparison.failures, *comparison.undecided]
+    cases = [case for case in undecided if case not in harmless and case not in named]
     if not cases:
         return
     rated = [(case.ratio.high, case.case) for case in cases if case.ratio]

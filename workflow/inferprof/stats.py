@@ -273,6 +273,11 @@ def far_apart(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples]) -> bool:
     return bool(b_least >= FAR * a_most or a_least >= FAR * b_most)
 
 
+def is_told(value: float, low: float | None, high: float | None) -> bool:
+    """Whether a ratio is known better than to itself, ± 100 %, as far as its interval is known at all."""
+    return low is None or high is None or max(high - value, value - low) < value
+
+
 def _are_times(samples: Samples) -> bool:
     values = np.asarray(samples, dtype=float)
     return values.size > 0 and bool(np.isfinite(values).all() and values.min() > 0)

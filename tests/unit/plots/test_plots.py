@@ -329,12 +329,14 @@ def test_beside_a_line_single_points_are_left_out_however_fast_they_are():
 
 def test_the_matrix_says_speed_up_and_interval_and_tells_slower_and_undecided_apart_without_colour():
     frame = measurements(batches=(1,))
-    slower = frame[frame["precision"] == "fp16"].assign(precision="int8", speed_up=0.5, verdict="slower")
+    slower = frame[frame["precision"] == "fp16"].assign(
+        precision="int8", speed_up=0.5, speed_up_low=0.49, speed_up_high=0.51, verdict="slower"
+    )
     undecided = slower.assign(precision="fp8", speed_up=1.01, speed_up_low=np.nan, verdict="undecided")
     (ax,) = speed_up.MATRIX.draw(pd.concat([frame, slower, undecided], ignore_index=True)).axes
     assert labels(ax) == [f"{name} · ort_cuda" for name in ("fp16", "fp8", "fp32", "int8")]
     texts = {round(text.get_position()[1]): text.get_text() for text in ax.texts}
-    assert texts == {0: "2×  (1.98 to 2.02)", 1: "≈ 1.01×", 2: "baseline", 3: "0.5×  (1.98 to 2.02)"}
+    assert texts == {0: "2×  (1.98 to 2.02)", 1: "≈ 1.01×", 2: "baseline", 3: "0.5×  (0.49 to 0.51)"}
     hatches = {round(extents(patch)[1] + 0.46): patch.get_hatch() for patch in ax.patches}
     assert hatches == {0: "", 1: "", 2: "", 3: "///"}
     opaque = {round(extents(patch)[1] + 0.46): patch.get_facecolor()[3] for patch in ax.patches}

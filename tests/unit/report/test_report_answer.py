@@ -255,3 +255,39 @@ def test_a_card_has_six_other_shapes_and_the_csv_all(results: Any) -> None:
     assert mentions(told.card.lines[-1][1], "2 more", "csv/answers.csv")
     (table,) = [block for block in answer.build(found) if isinstance(block, Table) and block.name == "answers"]
     assert {row[1].value for row in table.rows} == {f"b{batch}" for batch in range(1, 10)}
+
+
+def noisy(results: Any, case: str, samples: list[float]) -> None:
+    path = results.root / results.record_path(case, 0)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["boundaries"]["end_to_end"]["samples_ns"] = samples
+    path.write_text(json.dumps(record), encoding="utf-8")
+
+
+def test_a_ratio_known_no_better_than_to_itself_is_not_printed_and_stays_in_the_csv(results: Any) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.ok("vit/fp16/ort_cpu/default/b1", 9.0)
+    results.plan()
+    noisy(results, "vit/fp32/ort_cpu/default/b1", [2e6, 10e6, 90e6] * 3)
+    found = load(results)
+    (row,) = next(b for b in content_of(speed_up.SECTION, found).blocks if isinstance(b, Table)).rows
+    times, spread = row[6], row[7]
+    assert (times.text, spread.text, bool(times.missing)) == ("–", "", True)
+    assert times.value and str(spread.value).endswith("%")
+    (best,) = winner.find(found, "vit")
+    assert winner.speed_up_cells(best, "fp32/ort_cpu/default")[0].text == "–"
+    (told,) = answers.of(found)
+    assert "×" not in told.use
+
+
+def test_a_baseline_in_doubt_of_which_every_sample_is_ten_times_as_long_leaves_the_speed_up(results: Any) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.ok("vit/fp16/ort_cpu/default/b1", 1.0)
+    results.plan()
+    drifting = [1 + index / 400 for index in range(400)]
+    for least, known in ((30e6, True), (5e6, False)):
+        noisy(results, "vit/fp32/ort_cpu/default/b1", [least * step for step in drifting])
+        (best,) = winner.find(load(results), "vit")
+        times, _ = winner.speed_up_cells(best, "fp32/ort_cpu/default")
+        (told,) = answers.of(load(results))
+        assert (times.missing is None, "×" in times.text, "×" in told.use) == (known, known, known)

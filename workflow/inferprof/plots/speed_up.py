@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from inferprof import stats
 from inferprof.plots.style import GREY, INK, OKABE_ITO, ON_COLOUR, case_names, new_figure, tip
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
@@ -64,8 +65,11 @@ def _cell(ax: Axes, row: dict[str, object], place: tuple[int, int], *, roomy: bo
     text = said = "baseline"
     if verdict != "baseline":
         bounded = not np.isnan(float(str(row["speed_up_low"])))
-        span = f"  ({row['speed_up_low']:.3g} to {row['speed_up_high']:.3g})" if bounded else ""
-        text = f"{'≈ ' if verdict == 'undecided' else ''}{ratio:.3g}×{span if roomy else ''}"
+        ends = float(str(row["speed_up_low"])), float(str(row["speed_up_high"]))
+        span = f"  ({ends[0]:.3g} to {ends[1]:.3g})" if bounded else ""
+        shown = stats.is_told(ratio, *ends) if bounded else True
+        times = f"{'≈ ' if verdict == 'undecided' else ''}{ratio:.3g}×" if shown else "–"
+        text = f"{times}{span if roomy else ''}"
         said = f"{verdict}, by {row['speed_up_by']}{span}"
     cell = Rectangle((column - 0.48, line - 0.46), 0.96, 0.92, facecolor=face, edgecolor=edge)
     cell.set_hatch(hatch)

@@ -12,16 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from inferprof import stats
 from inferprof.case import EXCLUDED, Shape
 from inferprof.diagnosis.verdict import capital
 from inferprof.documents import Diagnosis
 from inferprof.documents.diagnosed import Finding, Gain, Total, Verdict
 from inferprof.report import winner
-from inferprof.report.common import few, name_of
+from inferprof.report.common import ABOUT_ITSELF, few, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Card
 from inferprof.report.numbers import interval, percent, ratio, three_digits
 from inferprof.report.winner import Winner
+from inferprof.tables import summary
 from inferprof.tables.records import key_of
 from inferprof.units import NS_PER_MS
 from inferprof.words import counted
@@ -38,6 +40,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "execution": "execution of the model",
 }
 """Resource → what takes the time."""
+FAR_APART: Final = f"but each of its samples is {stats.FAR:.0f} times each of this case, or more"
 NO_ACTION: Final = "no check names a change that helps"
 MEASURE_AGAIN: Final = "measure again on a machine that nobody else uses, with a longer `budget_s:` under `protocol:`"
 OTHERS: Final = 6
@@ -192,9 +195,14 @@ def _gain(best: Winner) -> str:
     factor = ratio(speed_up["speed_up"])
     if speed_up["flag"]:
         return f". {factor} is no speed-up: {speed_up['flag']}"
+    undecided = speed_up["verdict"] in ("same", summary.NO_VERDICT)
     if speed_up["in_doubt"]:
-        return f". Speed-up not known: {speed_up['reason'].replace(': ', ' is in doubt, ', 1)}"
-    if speed_up["verdict"] in ("same", "undecided"):
+        why = speed_up["reason"].replace(": ", " is in doubt, ", 1)
+        return f". Speed-up not known: {why}" if undecided else f", ≈ {factor} as fast: {why}; {FAR_APART}"
+    if not stats.is_told(speed_up["speed_up"], speed_up["low"], speed_up["high"]):
+        ends = f", {interval(speed_up['low'], speed_up['high'])} times as fast"
+        return f". Not told apart from the baseline: {ABOUT_ITSELF}" if undecided else ends
+    if undecided:
         return f", {factor} ({speed_up['verdict']}: {speed_up['reason']})"
     return f", {factor} ({interval(speed_up['low'], speed_up['high'])}) as fast"
 

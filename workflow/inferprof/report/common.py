@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from inferprof import stats
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Mark, Table, missing, number, words
-from inferprof.report.numbers import mebibytes, microseconds, milliseconds
+from inferprof.report.model import NOT_MEASURED, Cell, Column, Mark, Table, missing, number, words
+from inferprof.report.numbers import half_width, mebibytes, microseconds, milliseconds, ratio
 from inferprof.tables.records import CASE_KEY, key_of, rows_of
 from inferprof.units import MIB, NS_PER_MS, NS_PER_US
 
@@ -31,6 +32,7 @@ KERNEL_NAME_LENGTH = 32
 NODE_NAME_LENGTH = 36
 NO_FILE = "the ONNX file is not here"
 FEW = "too few independent samples for an interval"
+ABOUT_ITSELF = "the interval of the ratio is wider than itself"
 ONE_ROUND = (
     "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
     "differences of 5 % or more are called. More are `rounds:` under `protocol:`, on a CPU `cpu_rounds:`."
@@ -111,6 +113,16 @@ def braced(files: list[str]) -> str:
         return files[0]
     folder = PurePosixPath(files[0]).parent
     return f"{folder}/r{{{','.join(PurePosixPath(file).stem[1:] for file in files)}}}.json"
+
+
+def factor(value: float, low: float | None, high: float | None) -> tuple[Cell, Cell]:
+    """A ratio of two times, and ± how much; neither where it is not told, but in the CSV."""
+    if low is None or high is None:
+        return number(value, ratio(value)), missing(FEW)
+    spread = half_width(value, low, high)
+    if not stats.is_told(value, low, high):
+        return Cell(NOT_MEASURED, value, missing=f"not told: {ABOUT_ITSELF}"), Cell("", spread)
+    return number(value, ratio(value)), words(spread)
 
 
 def optional(value: Any, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:

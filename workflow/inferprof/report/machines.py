@@ -12,10 +12,10 @@ from inferprof.documents import Environment
 from inferprof.errors import UserError
 from inferprof.machine.hardware import SLUG_PACKAGES
 from inferprof.report import winner
-from inferprof.report.common import CASE_COLUMNS, FEW, case_cells
+from inferprof.report.common import CASE_COLUMNS, case_cells, factor
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, SectionContent, Table, Text, missing, number, words
-from inferprof.report.numbers import half_width, milliseconds, ratio, significant
+from inferprof.report.numbers import milliseconds, significant
 from inferprof.report.winner import Winner
 from inferprof.tables.roofs import gpu_in_use
 
@@ -128,14 +128,13 @@ def _row(case: CaseComparison) -> tuple[Cell, ...]:
         lacking = missing(case.note)
         return (*case_cells(names), words("–"), *[lacking] * 4, words(case.verdict), words(case.note))
     case_ratio = case.ratio
-    bounded = math.isfinite(case_ratio.low) and math.isfinite(case_ratio.high)
+    ends = (case_ratio.low, case_ratio.high) if math.isfinite(case_ratio.low + case_ratio.high) else (None, None)
     return (
         *case_cells(names),
         words(case.boundary),
         number(case.a_median / 1e6, milliseconds(case.a_median)),
         number(case.b_median / 1e6, milliseconds(case.b_median)),
-        number(case_ratio.estimate, ratio(case_ratio.estimate)),
-        words(half_width(case_ratio.estimate, case_ratio.low, case_ratio.high)) if bounded else missing(FEW),
+        *factor(case_ratio.estimate, *ends),
         words(case_ratio.verdict),
         words("; ".join(filter(None, (case_ratio.reason, case.note)))),
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.plugins import Boundary
 from inferprof.report import fidelity
-from inferprof.report.common import FEW, name_of
+from inferprof.report.common import factor, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
-from inferprof.report.model import Cell, missing, number, without_number, words
-from inferprof.report.numbers import half_width, ratio
+from inferprof.report.model import Cell, missing, number, without_number
+from inferprof.report.numbers import ratio
 from inferprof.tables import summary
 from inferprof.tables.records import KEY, key_of, rows_of
 
@@ -89,10 +89,11 @@ def speed_up_cells(best: Winner, baseline: str | None) -> tuple[Cell, Cell]:
     if best.speed_up["flag"]:
         return without_number("flagged"), without_number("")
     if best.speed_up["in_doubt"]:
-        return missing(best.speed_up["reason"]), without_number("")
-    spread = missing(FEW) if low is None else words(half_width(value, low, high))
-    doubtful = best.speed_up["verdict"] in ("same", "undecided")
-    return number(value, f"{'≈ ' if doubtful else ''}{ratio(value)}"), spread
+        decided = best.speed_up["verdict"] != summary.NO_VERDICT
+        return number(value, f"≈ {ratio(value)}") if decided else missing(best.speed_up["reason"]), without_number("")
+    times, spread = factor(value, low, high)
+    doubtful = best.speed_up["verdict"] in ("same", "undecided") and not times.missing
+    return replace(times, text=f"≈ {times.text}") if doubtful else times, spread
 
 
 def _winner(evidence: Evidence, rows: list[Mapping[str, Any]]) -> Winner | None:

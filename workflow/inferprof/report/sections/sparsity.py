@@ -8,11 +8,10 @@ from msgspec.structs import asdict
 
 from inferprof import registry
 from inferprof.documents.engine import Sparsity
-from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional
+from inferprof.report.common import CASE_COLUMNS, case_cells, factor, in_percent, name_of, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import Field, Fields, csv_of, plain, table_of, text
-from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import half_width, ratio
+from inferprof.report.model import Block, Cell, Column, Table, missing, words
 from inferprof.report.profiled import profiles
 from inferprof.report.section import Section
 from inferprof.tables import summary
@@ -144,10 +143,8 @@ def _gain(evidence: Evidence, sparse: Key, dense: Sequence[Key]) -> tuple[Cell, 
             words(plain["variant"]),
         )
     row = speed_ups[0]
-    bounded = row["low"] is not None
     return (
-        number(row["speed_up"], ratio(row["speed_up"])),
-        words(half_width(row["speed_up"], row["low"], row["high"])) if bounded else missing(FEW),
+        *factor(row["speed_up"], row["low"], row["high"]),
         words(row["verdict"]),
         words(plain["variant"]),
     )

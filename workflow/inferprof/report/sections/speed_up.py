@@ -11,6 +11,7 @@ from inferprof.report.common import (
     FEW,
     by_case,
     case_cells,
+    factor,
     few,
     name_of,
     of_rounds,
@@ -19,8 +20,8 @@ from inferprof.report.common import (
     table,
 )
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Text, missing, number, words
-from inferprof.report.numbers import half_width, ratio
+from inferprof.report.model import Block, Cell, Column, Text, missing, words
+from inferprof.report.numbers import ratio
 from inferprof.report.section import Section
 from inferprof.tables.records import key_of, rows_of
 
@@ -90,12 +91,12 @@ def _row(row: dict[str, Any], source: str) -> list[Cell]:
     if row["speed_up"] is None:
         lacking = missing(row["not_measured"])
         return [*case_cells(row), words(row["boundary"] or "–"), *[lacking] * 3, words(""), *[lacking] * 4]
-    bounded = row["low"] is not None
+    times, spread = factor(row["speed_up"], row["low"], row["high"])
     return [
         *case_cells(row),
         words(row["boundary"]),
-        dataclasses.replace(number(row["speed_up"], ratio(row["speed_up"])), file=source),
-        words(half_width(row["speed_up"], row["low"], row["high"])) if bounded else missing(FEW),
+        dataclasses.replace(times, file=source),
+        spread,
         words(FLAGGED if row["flag"] else row["verdict"], "warn" if row["flag"] else None),
         words(row["flag"] or ""),
         optional(row["low"], ratio, FEW),
