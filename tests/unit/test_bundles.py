@@ -162,6 +162,11 @@ TAKEN = {
 }
 
 
+def test_a_bundle_says_whose_files_are_not_in_it(results: Path, tmp_path: Path) -> None:
+    written = bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
+    assert mentions(written.render(), "not", CASE.model, "models/")
+
+
 @pytest.fixture
 def bundle(results: Path, tmp_path: Path) -> Path:
     out = tmp_path / "study.zip"
@@ -290,7 +295,7 @@ def test_what_is_too_large_loses_its_largest_captures_then_its_logs(
     arguments = ["bundle", str(results), "--study", "study", "--machine", MACHINE, "--out", str(tmp_path / "x.zip")]
     assert cli.main([*arguments, "--max-size", "20K"]) == 0
     sqlite = f"{MACHINE}/capture/nsys/{CASE}.sqlite"
-    assert [facts(text, "out") for text in capsys.readouterr().out.splitlines()[1:]] == [
+    assert [facts(text, "out") for text in capsys.readouterr().out.splitlines()[2:]] == [
         ["out", "--max-size", *facts(f"{sqlite}")]
     ]
     assert (tmp_path / "x.zip").stat().st_size <= 20_000

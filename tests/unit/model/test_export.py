@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import sys
 import tempfile
 from pathlib import Path
@@ -107,6 +108,12 @@ def test_an_empty_a_missing_and_an_invalid_file_are_refused(tmp_path):
     model.graph.node[0].input[0] = "nowhere"
     path.write_bytes(model.SerializeToString())
     assert mentions(refusal(onnx_spec(tmp_path)), "not a valid ONNX", "nowhere", "nothing")
+
+
+def test_an_export_says_which_files_it_was_made_from(tmp_path):
+    path = relu(tmp_path)
+    facts = export.export(onnx_spec(tmp_path), tmp_path / "out.onnx")
+    assert facts["made_from"] == {f"{tmp_path.name}/m.onnx": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def test_a_file_without_an_opset_is_refused(tmp_path):

@@ -19,6 +19,7 @@ from inferprof.errors import UserError
 from inferprof.plots import render
 from inferprof.report import compose, figures, html, txt
 from inferprof.report.model import Card, Cell, Column, Report, SectionContent, Table, Text, words
+from inferprof.report.sections import method
 from inferprof.tables import schema
 
 BASELINE = "fp32/ort_cpu/default"
@@ -505,3 +506,12 @@ def test_of_too_many_answers_as_many_are_shown_as_fit() -> None:
     lines = txt.render(Report("t", "s", (SectionContent("Answer", tuple(cards)),))).splitlines()
     assert txt.LINES - 5 <= len(lines) <= txt.LINES
     assert sum(line.startswith("model ") for line in lines) == 58
+
+
+def test_how_to_reproduce_names_the_files_that_models_were_exported_from(results: Any) -> None:
+    results.ok("net/fp32/ort_cpu/default/b1", 1.0)
+    results.plan()
+    own = {"models/net.yaml": "a" * 64, "models/net.py": "b" * 64}
+    results.write("onnx/net/fp32.convert.json", {"method": "x", "bytes": 1, "made_from": own})
+    (told,) = [b.text for b in method.reproduce(evidence_of(results, BASELINE)) if "net.yaml" in b.text]  # type: ignore[union-attr]
+    assert states(told, "models/net.yaml", "SHA-256", "a" * 12, "models/net.py", "SHA-256", "b" * 12)

@@ -41,10 +41,14 @@ class Written:
     files: int
     bytes: int
     left_out: tuple[str, ...]
+    models: tuple[str, ...] = ()
+    """Whose own files are not in it."""
 
     def render(self) -> str:
         """As lines of text."""
         lines = [f"{self.path}: {counted(self.files, 'file')} in {self.bytes} bytes"]
+        if self.models:
+            lines.append(f"not in it: the descriptions, Python and ONNX files of {', '.join(self.models)} in models/")
         return "\n".join(lines + [f"left out to stay within --max-size: {name}" for name in self.left_out])
 
 
@@ -85,7 +89,7 @@ def write(
             _write_within(partial, manifest, clean, max_bytes)
             size = partial.stat().st_size
     left_out = tuple(entry["file"] for entry in manifest["left_out"])
-    return Written(out, len(manifest["files"]), size, left_out)
+    return Written(out, len(manifest["files"]), size, left_out, tuple(dict.fromkeys(case.model for case in cases)))
 
 
 def _folder(results: Path, study: str, machine: str) -> str:

@@ -19,6 +19,8 @@ class Convert(Outcome):
     origin: str | None = None
     """Where the weights come from."""
     sha256: str | None = None
+    made_from: dict[str, str] = {}
+    """The model's own files → their SHA-256: its description, the user's Python, ONNX files and data."""
     not_reproducible: list[str] | None = None
     bytes: Count | None = None
     seconds: NotNegative | None = None

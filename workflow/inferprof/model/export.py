@@ -19,7 +19,7 @@ from inferprof.device import Where
 from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.measure.gpu_lock import gpu_lock
-from inferprof.model import expected, onnx_file, onnx_graph, torch_source
+from inferprof.model import expected, model_files, onnx_file, onnx_graph, torch_source
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.torch_source import Attention
 from inferprof.plugins import Feeds
@@ -106,7 +106,8 @@ def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
             model, facts = to_onnx(source.module, spec), dict(source.facts)
         progress.step("write the file")
         onnx_file.save(model, out)
-        return facts | onnx_file.describe(model) | {"sha256": files.sha256(out), "bytes": out.stat().st_size}
+        own = {"made_from": model_files.digests(spec), "sha256": files.sha256(out), "bytes": out.stat().st_size}
+        return facts | onnx_file.describe(model) | own
 
 
 def _from_file(spec: ModelSpec) -> tuple[onnx.ModelProto, dict[str, Any]]:

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 
 from inferprof.case import PARALLEL
-from inferprof.files import read_yaml
+from inferprof.files import read_yaml, sha256
 from inferprof.model import data, onnx_graph
-from inferprof.model.model_spec import load
+from inferprof.model.model_spec import ModelSpec, load
 
 
 @functools.cache  # asked for once per job
@@ -35,10 +35,24 @@ def description(path: Path) -> str:
 def all_of(path: Path) -> list[Path]:
     """What a model is made of besides its description: ONNX files with the weights beside them, the user's Python,
     what it is fed from."""
-    spec = load(path)
+    return _of(load(path))
+
+
+def _of(spec: ModelSpec) -> list[Path]:
+    path = spec.path
     graphs = [file for file in (spec.onnx_path, *spec.ready_made.values()) if file]
     paths = [*graphs, *itertools.chain.from_iterable(map(onnx_graph.weight_files, graphs)), *data.files(spec)]
     functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
     paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
     # A module may also be an installed package, and then there is no file beside the description.
     return list(dict.fromkeys(file for file in paths if file != path and file.exists()))
+
+
+def digests(spec: ModelSpec) -> dict[str, str]:
+    """The SHA-256 of a model's description and of each file of `all_of`, by its path from the folder that holds
+    models/; by its name alone where it lies elsewhere."""
+    root = spec.path.absolute().parent.parent
+    files = [file.absolute() for file in (spec.path, *_of(spec)) if file.is_file()]
+    return {
+        file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name: sha256(file) for file in files
+    }

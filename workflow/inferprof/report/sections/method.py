@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
+from inferprof.case import REFERENCE
 from inferprof.report.common import braced, few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Column, Table, Text, number, words
@@ -14,6 +16,8 @@ from inferprof.tables import gate
 from inferprof.tables.records import CASE_KEY, rows_of
 from inferprof.words import counted
 
+DIGITS: Final = 12
+"""Of a SHA-256: enough to tell files apart; all of it is in results/onnx/MODEL/fp32.convert.json."""
 NO_REVISION = "that is not known"
 KIND_COLUMNS = (Column("pattern", "path under results/"), Column("count", "files", "number"))
 FILE_COLUMNS = (Column("file", "file under results/", "path"),)
@@ -58,6 +62,7 @@ def reproduce(evidence: Evidence) -> Sequence[Block]:
     case = next((row for row in rows_of(evidence.outcomes) if row["files"]), None)
     sentences = [
         f"Code: git revision {few(revisions)}." if revisions else "Code: no case was measured.",
+        *_own_files(evidence),
         f"Machine: {evidence.machine}; what it is and which packages it has: results/{evidence.environment.file}.",
         f"Config: {config}, as the study had it.",
         f"All of it: snakemake --cores 1 --configfile {config} -- results/REPORT.txt",
@@ -66,6 +71,18 @@ def reproduce(evidence: Evidence) -> Sequence[Block]:
         command = f"snakemake --cores 1 --configfile {config} --force -- results/{case['files'][0]}"
         sentences.append(f"One case once more: {command}")
     return tuple(Text(sentence, "item") for sentence in sentences)
+
+
+def _own_files(evidence: Evidence) -> Iterator[str]:
+    """What the models are made of, with the beginning of each file's SHA-256, of those that an export recorded."""
+    own: dict[str, str] = {}
+    for model in evidence.models:
+        convert = evidence.documents.get((model, REFERENCE, "convert"))
+        made_from = convert.content.made_from if convert and convert.content else {}
+        own |= made_from
+    if own:
+        listed = few(f"{file} (SHA-256 {digest[:DIGITS]})" for file, digest in own.items())
+        yield f"Models: {listed}. These files are neither among the results nor in a bundle of them."
 
 
 def files(evidence: Evidence) -> Sequence[Block]:
