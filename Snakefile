@@ -89,6 +89,7 @@ onstart:
                 pace.kind(job.rule.name, job.wildcards_dict)
                 for job in list(workflow.dag.needrun_jobs())
             ],
+            outcomes.told,
         )
 
 

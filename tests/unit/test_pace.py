@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.facts import mentions
 
-from inferprof import pace
+from inferprof import forked, outcomes, pace
 from inferprof.pace import Pace
 
 
@@ -106,3 +106,35 @@ def test_silence_lasts_ten_seconds_at_most_and_ends_with_any_event(file: Path) -
 def test_a_damaged_file_teaches_nothing(file: Path, content: str) -> None:
     file.write_text(content)
     assert Pace("box", list, file).seconds("benchmark") == pace.BUDGETS_S["benchmark"]
+
+
+def test_a_job_that_failed_is_said_with_its_reason_and_those_behind_it_as_not_run(file: Path, tmp_path: Path) -> None:
+    graph, audit = tmp_path / "fp32.onnx", tmp_path / "fp32.audit.json"
+    failed = {"status": "failed", "stage": "export", "reason": "expression\nzuf0"}
+    for document in (tmp_path / "fp32.convert.json", audit):
+        document.write_text(json.dumps(failed))
+    lines: list[str] = []
+    said = Pace("box", list, file, lines.append, Clock(), outcomes.told)
+    jobs = [
+        ("Export badnet", [], [graph]),
+        ("Audit badnet", [graph], [audit]),
+        ("Export net", [], [tmp_path / "net.onnx"]),
+    ]
+    for number, (title, needed, made) in enumerate(jobs):
+        files = {"input": list(map(str, needed)), "output": list(map(str, made))}
+        said.emit(event("job_info", jobid=number, rule_name="export", rule_msg=title, **files))
+        said.emit(event("job_finished", job_id=number))
+    first, second = lines
+    assert mentions(first, "Export badnet", "export", "expression zuf0")
+    assert mentions(second, "Audit badnet", "not", "export") and "zuf0" not in second
+
+
+def test_the_line_has_the_step_that_a_job_is_at_by_its_log(file: Path, tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    said = Pace("box", list, file, clock=Clock())
+    said.emit(event("job_info", jobid=1, rule_name="benchmark", rule_msg="Measure net", log=[str(log)]))
+    assert mentions(said.line(), "net", "0 s") and "of 1" not in said.line()
+    log.write_text(f"inferprof: {forked.IMPORTING}, 1 s\n")
+    assert forked.IMPORTING in said.line()
+    log.write_text("inferprof: Measure net/b1: load (1 of 8), 0 s\nsome library: says more\n")
+    assert mentions(said.line(), "net", "0 s", "load", "1 of 8") and "library" not in said.line()

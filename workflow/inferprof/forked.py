@@ -14,13 +14,14 @@ import hashlib
 import json
 import os
 import secrets
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +47,10 @@ START_S: Final = 10.0
 """How long a server may take until it listens, which it does before it imports anything."""
 START: Final = "from inferprof import fork_server; fork_server.main()"
 RETRY_S: Final = 0.01
+SAID_S: Final = 1.0
+"""How long a job waits for its server before its log says so."""
+IMPORTING: Final = "import libraries (1 of 1)"
+"""As progress has a step."""
 imported: tuple[str, ...] = ()
 """In a process that a server forked: the modules that it had imported before."""
 ROUNDS_OF_A_SERVER: Final = 4
@@ -175,8 +180,9 @@ def _handed_over(connection: socket.socket, argv: Sequence[str]) -> int | None:
         "folder": str(Path.cwd()),
     }
     send(connection, request, (0, 1, 2))
-    answers = connection.makefile("rb")
-    begun = answers.readline()
+    with _said_while(connection):
+        answers = connection.makefile("rb")
+        begun = answers.readline()
     if not begun:
         return None
     process = int(begun)
@@ -186,6 +192,19 @@ def _handed_over(connection: socket.socket, argv: Sequence[str]) -> int | None:
         sys.stderr.write("inferprof: the fork server of the study ended, and this job with it\n")
         return 1
     return int(code)
+
+
+@contextlib.contextmanager
+def _said_while(connection: socket.socket) -> Iterator[None]:
+    """Say in the job's log that its libraries are being imported, where the server does that first."""
+    began = time.monotonic()
+    waits = not select.select([connection], [], [], SAID_S)[0]
+    if waits:
+        sys.stderr.write(f"inferprof: {IMPORTING}, {time.monotonic() - began:.0f} s\n")
+        sys.stderr.flush()
+    yield
+    if waits:
+        sys.stderr.write(f"inferprof: libraries imported in {time.monotonic() - began:.0f} s\n")
 
 
 def send(connection: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import math
+import re
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inferprof import escape
+from inferprof.errors import UserError
 from inferprof.files import write_text
 
 SILENCE_S: Final = 10.0
@@ -42,6 +44,12 @@ BUDGETS_S: Final[Mapping[str, float]] = {
 }
 """Ours: what a rule takes, by the beginning of its name, where nothing was learned yet; OTHER_S for others."""
 OTHER_S: Final = 3.0
+_STEP: Final = re.compile(r"^inferprof: (?:.*: )?(.+ \(\d+ of \d+\)), \d+ s", re.MULTILINE)
+"""A line of progress.task in a log."""
+TAIL: Final = 4096
+"""Bytes of a log that are read."""
+REASON: Final = 300
+"""Characters of a reason; its document has it whole."""
 EVENTS: Final = "snakemake.logging"
 """The logger of the workflow's events."""
 
@@ -56,6 +64,15 @@ class _Running:
     kind: str
     title: str
     began: float
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()
+
+    def doing(self, now: float) -> str:
+        """`Measure vit_tiny b1 (20 s, device (3 of 8))`: the step is the last one of its log."""
+        steps = (match[1] for file in self.logs for match in _STEP.finditer(_tail(Path(file))))
+        *_, step = ("", *steps)
+        return f"{self.title} ({', '.join(filter(None, (f'{now - self.began:.0f} s', step)))})"
 
 
 class Pace(logging.Handler):
@@ -68,8 +85,10 @@ class Pace(logging.Handler):
         file: Path = FILE,
         write: Callable[[str], object] = sys.stderr.write,
         clock: Callable[[], float] = time.monotonic,
+        outcome_of: Callable[[Path], str | None] = lambda file: None,
     ) -> None:
         super().__init__()
+        self._outcome_of = outcome_of
         self._machine, self._remaining, self._file = machine, remaining, file
         self._write, self._clock = write, clock
         self._learned = _read(file)
@@ -83,11 +102,27 @@ class Pace(logging.Handler):
         if event == "job_info":
             of = kind(record.__dict__["rule_name"], record.__dict__.get("wildcards") or {})
             title = record.__dict__.get("rule_msg") or record.__dict__["rule_name"]
-            self._running[record.__dict__["jobid"]] = _Running(of, title, now)
+            files = (tuple(map(str, record.__dict__.get(name) or ())) for name in ("input", "output", "log"))
+            self._running[record.__dict__["jobid"]] = _Running(of, title, now, *files)
         elif event == "job_finished" and (done := self._running.pop(record.__dict__["job_id"], None)):
             self._learn(done.kind, now - done.began)
+            if failed := self._failed(done):
+                self._write(escape.line(f"inferprof: {done.title}: {failed}") + "\n")
         elif event == "job_error":
             self._running.pop(record.__dict__.get("jobid"), None)
+
+    def _failed(self, job: _Running) -> str:
+        """At which stage a job that ended failed, and why; that it did not run, where a file that it needs failed."""
+        why = next((failure for file in job.outputs if (failure := self._failure(file))), "")
+        if why and why in map(self._failure, job.inputs):
+            return f"not run, {why.partition(': ')[0]}"
+        return why if len(why) <= REASON else f"{why[: REASON - 1]}…"
+
+    def _failure(self, file: str) -> str:
+        with contextlib.suppress(UserError, OSError, LookupError):  # that it can't be read is said by who needs it
+            outcome = " ".join((self._outcome_of(Path(file)) or "").split())
+            return outcome if outcome.startswith("failed at ") else ""
+        return ""
 
     def _learn(self, of: str, seconds: float) -> None:
         own = self._learned.setdefault(self._machine, {})
@@ -111,7 +146,7 @@ class Pace(logging.Handler):
         """`inferprof: 12 jobs left, about 3 min; at work for 21 s: Measure vit_tiny fp32 …`."""
         now = self._clock()
         jobs = sorted(self._running.values(), key=lambda job: job.began)
-        work = ", ".join(f"{job.title} ({now - job.began:.0f} s)" for job in jobs[:2])
+        work = ", ".join(job.doing(now) for job in jobs[:2])
         more = f" and {len(jobs) - 2} more" if len(jobs) > 2 else ""
         count = sum(1 for _ in self._remaining())
         left = f"{count} job{'' if count == 1 else 's'} left, {in_words(self.left_s())}"
@@ -136,9 +171,12 @@ def in_words(seconds: float) -> str:
     return f"about {minutes} min" if minutes < 90 else f"about {minutes // 60} h {minutes % 60} min"
 
 
-def follow(machine: str, remaining: Callable[[], Iterable[str]]) -> Pace:
-    """Listen to the workflow's events from now on, and say a line wherever nothing else did for SILENCE_S."""
-    pace = Pace(machine, remaining)
+def follow(
+    machine: str, remaining: Callable[[], Iterable[str]], outcome_of: Callable[[Path], str | None] = lambda file: None
+) -> Pace:
+    """Listen to the workflow's events from now on, and say a line wherever nothing else did for SILENCE_S, and one of
+    each job that failed. outcome_of: `failed at STAGE: reason` of a file that could not be made."""
+    pace = Pace(machine, remaining, outcome_of=outcome_of)
     logging.getLogger(EVENTS).addHandler(pace)
     pace.say()
     threading.Thread(target=_talk, args=(pace, threading.Event().wait), daemon=True).start()
@@ -152,6 +190,16 @@ def _talk(pace: Pace, wait: Callable[[float], object]) -> None:
         else:
             with contextlib.suppress(RuntimeError):  # jobs came and went while they were counted
                 pace.say()
+
+
+def _tail(file: Path) -> str:
+    """The end of a log; empty where there is none."""
+    try:
+        with file.open("rb") as log:
+            log.seek(max(0, log.seek(0, 2) - TAIL))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _read(file: Path) -> dict[str, dict[str, float]]:
