@@ -56,6 +56,17 @@ def test_the_answer_has_latency_least_times_formats_and_the_part_of_tensorrt(
     assert partition.endswith("2/2")
 
 
+def test_the_operators_that_take_the_time_are_named_unless_that_takes_too_long(
+    embedding: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quick, "BUDGET_S", 0.02)
+    graph = quick.asked(embedding, "b2_length8")
+    line = list(quick._latencies(graph))[-1]
+    assert {"MatMul", "Gather"} <= set(line.split()) and line.count("%") == 2
+    monkeypatch.setattr(quick, "PROFILE_S", 0.0)
+    assert "%" not in list(quick._latencies(graph))[-1]
+
+
 def test_without_the_parser_the_rest_is_said_all_the_same(embedding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise UserError("no-parser")

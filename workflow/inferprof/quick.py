@@ -6,8 +6,9 @@ Nothing is converted, and nothing is kept: a study (`make report`) compares form
 from __future__ import annotations
 
 import statistics
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from inferprof.backends import refusals, tensorrt_partition
 from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.machine import hardware, peaks
-from inferprof.measure import timing
+from inferprof.measure import iterations, timing
 from inferprof.model import audit, cost, model_spec
 from inferprof.model.model_spec import ModelSpec
 from inferprof.report.sections.gpu_floors import SHOWN
@@ -29,6 +30,11 @@ OWN: Final = "own"
 ASSUMED: Final = 128
 """The size of a symbol that neither the file nor the user gives one."""
 BUDGET_S: Final = 1.0
+PROFILED: Final = 3
+"""Iterations under ONNX Runtime's profile."""
+PROFILE_S: Final = 10.0
+"""Ours: what takes longer than that to profile does not fit into the minute."""
+NAMED: Final = 4
 BACKENDS: Final = ("ort_cuda", "ort_cpu")
 
 
@@ -74,16 +80,38 @@ def _latencies(graph: Asked) -> Iterator[str]:
     for name in BACKENDS:
         backend = registry.backends()[name]
         case = Case(graph.spec.name, OWN, name, "default", graph.shape.label)
-        reason = refusals.of(name, backend.refuses, case, machine)
-        yield f"  {backend.title:20}{reason or _latency(graph, case, machine.slug)}"
+        if reason := refusals.of(name, backend.refuses, case, machine):
+            yield f"  {backend.title:20}{reason}"
+            continue
+        protocol = timing.Protocol(budget_s=BUDGET_S, first_pass=True)
+        request = run_request.RunRequest(case, graph.onnx, graph.spec, Variant(), machine.slug, protocol=protocol)
+        record = workload.run(request)
+        ran = record["status"] == "ok"
+        said = _latency(graph, record) if ran else f"failed at {record['stage']}: {record['reason']}"
+        yield f"  {backend.title:20}{said}"
+        if ran and backend.where == "cpu":
+            yield f"  {'of its operators':20}{_operators(request, record)}"
 
 
-def _latency(graph: Asked, case: Case, slug: str) -> str:
-    protocol = timing.Protocol(budget_s=BUDGET_S, first_pass=True)
-    request = run_request.RunRequest(case, graph.onnx, graph.spec, Variant(), slug, protocol=protocol)
-    record = workload.run(request)
-    if record["status"] != "ok":
-        return f"failed at {record['stage']}: {record['reason']}"
+def _operators(request: run_request.RunRequest, record: dict[str, Any]) -> str:
+    """The types of operators that take most of the time on the CPU, by ONNX Runtime's profile of a few runs."""
+    from inferprof.profilers import ort_profile
+    from inferprof.tables.nodes import providers
+
+    takes_s = statistics.median(record["boundaries"]["end_to_end"]["samples_ns"]) / 1e9
+    if takes_s * (iterations.WARM_UPS + PROFILED) > PROFILE_S:
+        return f"not profiled here: that takes longer than {PROFILE_S:g} s"
+    with tempfile.TemporaryDirectory() as folder:
+        profile = Path(folder) / "profile.json"
+        watched = workload.run(replace(request, profiling=run_request.Profiling(PROFILED, profile)))
+        if watched["status"] != "ok":
+            return f"not profiled, failed at {watched['stage']}: {watched['reason']}"
+        nodes = providers.per_run(ort_profile.read(profile))
+    shares = nodes.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.head(NAMED).items())
+
+
+def _latency(graph: Asked, record: dict[str, Any]) -> str:
     end_to_end: dict[str, Any] = record["boundaries"]["end_to_end"]
     samples = end_to_end["samples_ns"]
     ends = stats.median_interval(samples) or (min(samples), max(samples))

@@ -55,7 +55,7 @@ def opened(paths: Sequence[Path], folder: Path, beside: Sequence[Path] = ()) -> 
 
 
 def _name(path: Path, others: Sequence[Path]) -> str:
-    """The end of the path that no other one has: mostly the file's name, without that of its packing."""
+    """The end of the path that no other one has: mostly the file's name."""
     own = _parts(path)
     rest = {_parts(other) for other in others} - {own}
     length = next(n for n in range(1, len(own) + 1) if all(other[-n:] != own[-n:] for other in rest))
@@ -63,8 +63,7 @@ def _name(path: Path, others: Sequence[Path]) -> str:
 
 
 def _parts(path: Path) -> tuple[str, ...]:
-    whole = path.absolute()
-    return (*whole.parts[:-1], re.sub(r"(?<=.)\.(?:gz|xz|bz2)$", "", whole.name))
+    return path.absolute().parts
 
 
 @contextlib.contextmanager

@@ -45,7 +45,10 @@ def read(path: Path) -> Capture:
     runs = len(profile.settled().runs)
     kernels = [event for event in ort_events.read(path) if event["cat"] == "Kernel"]
     on_gpu = providers.on_gpu(rows)
-    first = ", the first and only one, in which nodes tune themselves" if len(profile.runs) == 1 else ""
+    all_runs = len(profile.runs)
+    first = {0: "", 1: ", the first and only one, in which nodes tune themselves"}.get(
+        all_runs, f" of {all_runs}, without the first, in which nodes tune themselves"
+    )
     ran = ["ONNX Runtime's profile", f"{counted(runs, 'run') if runs else 'no whole runs'}{first}"]
     return Capture(
         TOOL,
