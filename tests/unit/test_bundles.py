@@ -32,7 +32,7 @@ import pytest
 import yaml
 from tests.unit.facts import facts, mentions, naming
 
-from inferprof import bundles, cli, compare, files, report
+from inferprof import bundles, cli, compare_folders, files, report
 from inferprof.bundles import archive
 from inferprof.case import Case
 from inferprof.errors import UserError
@@ -694,10 +694,10 @@ def test_a_report_empties_no_folder_that_is_a_link(results: Path, tmp_path: Path
 
 
 def test_two_bundles_are_compared(results: Path, bundle: Path, tmp_path: Path) -> None:
-    assert [record.machine for record in compare.read(bundle)] == [MACHINE]
+    assert [record.machine for record in compare_folders.read(bundle).records] == [MACHINE]
     rewritten(bundle, altered)
     with pytest.raises(UserError, match=naming("another size or content", "manifest")):
-        compare.read(bundle)
+        compare_folders.read(bundle)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(bundle: Path, tmp_path: Path) -> None:
@@ -713,7 +713,7 @@ def test_a_tar_that_is_damaged_or_climbs_out_is_one_line(results: Path, tmp_path
     if kind == "cut":
         path.write_bytes(path.read_bytes()[:-200_000])
     with pytest.raises(UserError, match=naming("climbs out")):
-        compare.read(path)
+        compare_folders.read(path)
 
 
 def test_the_command_line_says_how_to_get_the_report(

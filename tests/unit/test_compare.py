@@ -16,7 +16,7 @@ import pytest
 from tests.unit.facts import facts, mentions, naming, states
 from tests.unit.made_records import made
 
-from inferprof import cli, compare, compare_text
+from inferprof import cli, compare, compare_folders, compare_text
 from inferprof.case import Case
 from inferprof.errors import UserError
 
@@ -342,6 +342,37 @@ def test_folders_and_archives_of_them_are_read_alike(tmp_path):
         assert comparison.b == str(of_b)
 
 
+def accuracy(folder: Path, outcome: str) -> None:
+    distance = {"cosine_mean": 0.9, "cosine_min": 0.9, "sqnr_db": 2.0, "max_abs_error": 1.0, "max_abs_expected": 9.0}
+    tolerance = {"passes_db": 40.0, "warns_db": 30.0, "reason": "x"}
+    content = {"outcome": outcome, "reason": f"SQNR-{outcome}", "tolerance": tolerance, "outputs": {"y": distance}}
+    (folder / "onnx/vit").mkdir(parents=True, exist_ok=True)
+    (folder / "onnx/vit/fp16.accuracy.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(("of_a", "of_b", "code"), [("pass", "fail", 1), ("warn", "warn", 0), ("fail", "fail", 0)])
+def test_a_gate_fails_by_accuracy_that_b_alone_lacks(tmp_path: Path, of_a: str, of_b: str, code: int) -> None:
+    a, b = write(tmp_path / "a", rounds()), write(tmp_path / "b", rounds())
+    accuracy(a, of_a)
+    assert mentions(compare_text.render(compare.compare(a, b)), "accuracy", "not compared")
+    accuracy(b, of_b)
+    for side in (b, b / "gpu-9000-sm90-abc"):
+        comparison = compare.compare(a, side)
+        assert (compare.exit_code(comparison), comparison.fidelity.compared) == (code, 1)
+        assert ("SQNR-fail" in compare_text.render(comparison)) == bool(code)
+
+
+def test_records_that_no_study_of_a_folder_asks_for_are_named(tmp_path: Path) -> None:
+    a, b = (write(tmp_path / side, [*rounds(), *rounds(BERT)]) for side in "ab")
+    assert compare.compare(a, b).unlisted == ()
+    (a / "reports/s").mkdir(parents=True)
+    row = ",".join(("gpu-9000-sm90-abc", *asdict(VIT).values(), "run", ""))
+    (a / "reports/s/cases.csv").write_text(f"machine,model,precision,backend,variant,shape,outcome,reason\n{row}\n")
+    comparison = compare.compare(a, b)
+    assert comparison.unlisted == (str(BERT),)
+    assert compare_text.render(comparison).count(str(BERT)) == 2
+
+
 @pytest.mark.parametrize(("ms", "code"), [(11.0, 1), (10.0, 0)])
 def test_a_reader_that_has_seen_enough_does_not_change_the_exit_code(tmp_path, ms, code):
     a, b = write(tmp_path / "a", rounds()), write(tmp_path / "b", rounds(ms=ms))
@@ -369,7 +400,7 @@ def test_records_of_another_schema_are_refused(tmp_path):
         UserError,
         match=naming("r0.json", "schema", "1", "benchmark", "not", "inferprof"),
     ):
-        compare.read(write(tmp_path, [record(schema=2)]))
+        compare_folders.read(write(tmp_path, [record(schema=2)]))
 
 
 def test_a_gate_that_would_compare_nothing_is_refused():
@@ -418,12 +449,12 @@ def test_a_number_that_is_none_fails_the_gate(tmp_path, capsys, ns, place):
 def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_folder(tmp_path):
     a = write(tmp_path / "a", rounds())
     (a / "gpu-9000-sm90-abc").rename(a / "renamed")
-    assert len(compare.read(a)) == 5
+    assert len(compare_folders.read(a).records) == 5
     first, second = sorted(a.rglob("r?.json"))[:2]
     whole = second.read_text()
     second.write_text(first.read_text())
     with pytest.raises(UserError, match=naming("round", "0", "not", "r1")):
-        compare.read(a)
+        compare_folders.read(a)
     second.write_text(whole.replace('"gpu-9000-sm90-abc"', '"another"'))
     with pytest.raises(UserError, match="several machines: another, gpu-9000"):
-        compare.read(a)
+        compare_folders.read(a)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from inferprof import bundles, stats
+from inferprof import compare_folders, stats
 from inferprof.case import THRESHOLD, Case
+from inferprof.compare_folders import Fidelity
 from inferprof.documents.record import Boundary as Loop
 from inferprof.documents.record import Record
 from inferprof.errors import UserError
 from inferprof.plugins import Boundary
 from inferprof.tables import gate
-from inferprof.tables.records import of_folder
 from inferprof.units import NS_PER_MS
 
 HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
@@ -72,6 +72,9 @@ class Comparison:
     """Whether B may lack cases that A measured: it was a smaller study. Otherwise its jobs may have crashed."""
     strict: bool = False
     """Whether each case has to be shown not to be slower beyond the threshold."""
+    fidelity: Fidelity = compare_folders.NONE_COMPARED
+    unlisted: tuple[str, ...] = ()
+    """Compared cases that no study of A or B has, where their folders hold studies."""
 
     @property
     def failures(self) -> list[CaseComparison]:
@@ -94,27 +97,20 @@ def compare(
     a: Path, b: Path, threshold: float = THRESHOLD, *, allow_missing: bool = False, strict: bool = False
 ) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
-    return compare_records(read(a), read(b), (str(a), str(b)), threshold, allow_missing=allow_missing, strict=strict)
+    of_a, of_b = compare_folders.read(a), compare_folders.read(b)
+    compared = compare_records(
+        of_a.records, of_b.records, (str(a), str(b)), threshold, allow_missing=allow_missing, strict=strict
+    )
+    left_over = tuple(sorted({*of_a.unlisted, *of_b.unlisted}))
+    return replace(compared, fidelity=compare_folders.fidelity(of_a, of_b), unlisted=left_over)
 
 
 def exit_code(comparison: Comparison) -> int:
-    """1 where a case of B is slower beyond the threshold, failed or is missing; 3 where one may be, which its
-    measurements do not decide; else 0."""
-    if comparison.failures:
+    """1 where a case of B is slower beyond the threshold, failed or is missing, or a graph is accurate in A alone;
+    3 where one may be slower, which its measurements do not decide; else 0."""
+    if comparison.failures or comparison.fidelity.lost:
         return 1
     return UNDECIDED if comparison.undecided else 0
-
-
-def read(path: Path) -> list[Record]:
-    """The benchmark records under a results folder, or in a bundle or tar archive of one."""
-    with bundles.opened(path) as folder:
-        folders = sorted(folder.glob("**/benchmark"))
-        records: list[Record] = [record for benchmark in folders for record in of_folder(benchmark)]
-    if not records:
-        raise UserError(
-            f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
-        )
-    return records
 
 
 def compare_records(

@@ -11,6 +11,9 @@ from inferprof.units import NS_PER_MS
 MEASURE_AGAIN = (
     "Measure A and B again, with more rounds or a longer budget_s: neither passed nor failed is exit code 3."
 )
+NO_ACCURACY = "not compared, no graph has it on both sides"
+UNLISTED = 4
+"""Such cases that are named."""
 WIDTH = 100
 """Of all lines but the names of cases, which stay whole."""
 
@@ -21,6 +24,7 @@ def render(comparison: Comparison) -> str:
         f"Comparison of A and B\n=====================\nA: {comparison.a}\nB: {comparison.b}",
         _differences(comparison.differences),
         *_lacking(comparison.cases),
+        *_unlisted(comparison.unlisted),
         "\n".join(line for case in comparison.cases for line in _case(case)),
         _outcome(comparison),
     ]
@@ -42,6 +46,16 @@ def _lacking(cases: Sequence[CaseComparison]) -> Iterator[str]:
         names = [f"  - {case.case}" for case in cases if case.note == f"only in {other}"]
         if names:
             yield "\n".join([f"{side} lacks {len(names)} of {other}'s cases:", *names])
+
+
+def _unlisted(cases: Sequence[str]) -> Iterator[str]:
+    """The cases that no study asked for any more: what stands in a folder is compared."""
+    if cases:
+        listed = ", ".join(cases[:UNLISTED]) + (" and more" if len(cases) > UNLISTED else "")
+        said = (
+            f"{len(cases)} of these cases are in no cases.csv here: earlier studies or searches left them: {listed}"
+        )
+        yield "\n".join(_wrapped(said, "", "  "))
 
 
 def _case(compared: CaseComparison) -> Iterator[str]:
@@ -77,10 +91,14 @@ def _outcome(comparison: Comparison) -> str:
     also = "none broke" if comparison.allow_missing else "none broke, none is missing"
     named = comparison.failures or comparison.undecided
     gate = "FAILED by" if comparison.failures else "UNDECIDED by" if named else "passed."
+    fidelity = comparison.fidelity
+    accuracy = f"{len(fidelity.lost)} lost of {fidelity.compared} in both" if fidelity.compared else NO_ACCURACY
     return "\n".join(
         [
             f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.",
-            f"Gate of times alone (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
+            *_wrapped(f"Gate of accuracy (no graph fails in B alone): {accuracy}.", "", "  "),
+            *(line for lost in fidelity.lost for line in _wrapped(": ".join(lost), "  - ", "    ")),
+            f"Gate of times (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
             *(f"  - {case.case}{_at_most(case)}" for case in named),
             *_left_open(comparison, [case for case in comparison.cases if case.verdict == "undecided"]),
             *([MEASURE_AGAIN] if comparison.undecided else []),

@@ -303,7 +303,7 @@ def select(args: argparse.Namespace) -> None:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Compare two studies case by case. Exit code 1: a case of B is slower, failed or missing; 3: one probably is."""
+    """Compare two studies. Exit code 1: a case of B is slower, failed, missing or inaccurate; 3: one may be."""
     from inferprof import compare, compare_text
 
     comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing, strict=args.strict)

@@ -1,0 +1,68 @@
+"""What a comparison reads of a results folder: records, how accurate the graphs are, and what no study asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from inferprof import bundles, documents
+from inferprof.case import Case
+from inferprof.documents import Accuracy
+from inferprof.documents.record import Record
+from inferprof.errors import UserError
+from inferprof.tables.records import CASE_KEY, of_folder, read_cases, rows_of
+
+
+@dataclass(frozen=True)
+class Side:
+    """A results folder, or a bundle or tar archive of one. accuracy: by `model/precision`."""
+
+    records: Sequence[Record]
+    accuracy: Mapping[str, Accuracy]
+    unlisted: Sequence[str] = ()
+    """Cases with a record that none of its studies has: earlier ones left them, or other configs."""
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The accuracy of B's graphs beside A's. lost: (graph, what B's outputs are) of those that B's accuracy fails and
+    A's does not."""
+
+    compared: int = 0
+    lost: tuple[tuple[str, str], ...] = ()
+
+
+NONE_COMPARED: Final = Fidelity()
+
+
+def read(path: Path) -> Side:
+    """Both sides are read by this. Raises UserError where there is no record, or a file of another kind."""
+    with bundles.opened(path) as folder:
+        folders = sorted(folder.glob("**/benchmark"))
+        records: list[Record] = [record for benchmark in folders for record in of_folder(benchmark)]
+        if not records:
+            raise UserError(
+                f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
+            )
+        of_machine = (folder / "benchmark").is_dir()
+        root = folder.parent if of_machine else folder
+        pattern = "onnx/*/*.accuracy.json" if of_machine else "**/onnx/*/*.accuracy.json"
+        files = {f"{file.parent.name}/{file.name.split('.')[0]}": file for file in sorted(root.glob(pattern))}
+        accuracy: dict[str, Accuracy] = {graph: documents.read(file, "accuracy") for graph, file in files.items()}
+        planned = {case for file in root.glob("**/reports/**/cases.csv") for case in _cases(file)}
+        measured = {record.case.path for record in records}
+        return Side(records, accuracy, sorted(measured - planned) if planned else ())
+
+
+def fidelity(a: Side, b: Side) -> Fidelity:
+    """Of the graphs whose accuracy both sides have."""
+    both = [graph for graph in a.accuracy if graph in b.accuracy]
+    judged = [g for g in both if "not measured" not in (a.accuracy[g].outcome, b.accuracy[g].outcome)]
+    lost = [g for g in judged if b.accuracy[g].outcome == "fail" and a.accuracy[g].outcome != "fail"]
+    return Fidelity(len(judged), tuple((graph, str(b.accuracy[graph].reason)) for graph in lost))
+
+
+def _cases(file: Path) -> set[str]:
+    return {str(Case(*(row[key] for key in CASE_KEY))) for row in rows_of(read_cases(file))}
