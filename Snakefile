@@ -81,6 +81,8 @@ onstart:
     # Jobs that run a Snakemake of their own hold no lock.
     elif workflow.is_main_process:
         processes.sign_lock(Path.cwd())
+        for study in STUDIES:
+            planning.keep_report(reports_of(study), study.planned)
         if not SUBMITS:
             processes.end_with_jobs(Path.cwd())
         pace.follow(

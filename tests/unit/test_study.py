@@ -414,6 +414,21 @@ def test_the_fingerprint_of_a_study_follows_what_its_list_of_cases_follows(
     assert (before == after) == (change == "nothing")
 
 
+def test_a_report_of_refusals_alone_leaves_the_one_of_measurements_beside_it(
+    config: dict[str, Any], repository: Path, tmp_path: Path
+) -> None:
+    keys = {"backends": ["ort_cuda"], "models": ["minilm"], "baseline": "fp32/ort_cuda/default"}
+    refused = plan(config, repository, LAPTOP, **keys).planned
+    for runs, text in (("run", "measured"), ("refused", "refusals")):
+        (tmp_path / "REPORT.txt").write_text(text)
+        (tmp_path / "cases.csv").write_text(f"model,outcome\nminilm,{runs}\n")
+        planning.keep_report(tmp_path, plan(config, repository, LAPTOP).planned)
+        assert (tmp_path / planning.EARLIER).exists() == (runs == "refused"), "only a report of refusals replaces one"
+        planning.keep_report(tmp_path, refused)
+        assert (tmp_path / planning.EARLIER).read_text() == "measured"
+    assert mentions(planning.where_reports_are(tmp_path), planning.EARLIER)
+
+
 def test_a_study_that_the_machine_refuses_as_a_whole_says_why(config: dict[str, Any], repository: Path) -> None:
     keys = {"backends": ["ort_cuda"], "models": ["minilm"], "baseline": "fp32/ort_cuda/default"}
     refused = plan(config, repository, LAPTOP, **keys)

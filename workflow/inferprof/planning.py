@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import fnmatch
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from inferprof import config as configs
 from inferprof import registry
@@ -19,6 +22,8 @@ from inferprof.plugins import Backend
 from inferprof.precisions import unconvertible
 
 GPU_OPTIONS = ("cuda_graph", "tf32")
+EARLIER: Final = "REPORT.earlier.txt"
+"""Beside a report of refusals alone: the report that it took the place of."""
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 
 
@@ -76,6 +81,24 @@ def all_refused(every: Sequence[Planned]) -> str | None:
         return None
     reasons = Counter(case.reason for case in every).most_common()
     return f"all {len(every)} cases are refused: {'; '.join(f'{reason} ({count})' for reason, count in reasons)}"
+
+
+def keep_report(folder: Path, every: Sequence[Planned]) -> None:
+    """Copy a study's report of cases that ran to EARLIER, before one of refusals alone takes its place."""
+    report, listed = folder / "REPORT.txt", folder / "cases.csv"
+    if all_refused(every) is None or not (report.exists() and listed.exists()):
+        return
+    with listed.open(encoding="utf-8", newline="") as file:
+        ran = any(row.get("outcome") == "run" for row in csv.DictReader(file))
+    if ran:
+        shutil.copyfile(report, folder / EARLIER)
+
+
+def where_reports_are(folder: Path) -> str:
+    """What to know of a report of refusals alone: what it took the place of."""
+    kept = f"the one before it is {folder / EARLIER}" if (folder / EARLIER).exists() else "none was there before"
+    others = f"those of other studies are in {folder.parent}"
+    return f"{folder / 'REPORT.txt'} lists refusals alone; {kept}; {others}"
 
 
 def refused(every: Sequence[Planned], variants: Mapping[str, Variant], model: str) -> list[str]:

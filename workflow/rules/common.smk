@@ -114,6 +114,11 @@ def only_reports():
     return {job.rule.name for job in jobs} == {"report"}
 
 
+def reports_of(study):
+    """The folder of a study's report."""
+    return Path("results/reports", study.folder)
+
+
 def say_ends():
     """Say what became of what was asked for: of each file by name, of a stage's files where they failed."""
     for job in workflow.dag.targetjobs:
@@ -122,8 +127,9 @@ def say_ends():
     print(
         *(
             f"inferprof: {why}\n"
-            for why in (planning.all_refused(study.planned) for study in STUDIES)
-            if why
+            for study in STUDIES
+            if (all_refused := planning.all_refused(study.planned))
+            for why in (all_refused, planning.where_reports_are(reports_of(study)))
         ),
         sep="",
         end="",
