@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import itertools
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 from inferprof import registry
 from inferprof.processes import die_with_parent
@@ -15,31 +16,52 @@ from inferprof.processes import die_with_parent
 Result = TypeVar("Result")
 
 
-def begin(
-    task: Callable[..., Result], every: Sequence[tuple[Any, ...]], processes: int
-) -> Callable[[], list[Result | Exception]]:
-    """`task` of each of these arguments, by at most so many processes; what was raised in place of its result.
+class Processes:
+    """This process, and others that take tasks as soon as these are given."""
 
-    The answer gives the results, in their order. Others take the tasks from first to last; what they have not begun
-    by then this process takes from the end.
-    """
-    if processes == 1 or not every:
-        return lambda: list(itertools.starmap(_settled, ((task, arguments) for arguments in every)))
-    # Spawned, not forked: threads of libraries that are loaded here would not be there in a copy.
-    others = concurrent.futures.ProcessPoolExecutor(
-        processes - 1, multiprocessing.get_context("spawn"), initializer=_begin
-    )
-    theirs = [others.submit(task, *arguments) for arguments in every]
+    def __init__(self, others: concurrent.futures.Executor | None = None) -> None:
+        self._others = others
 
-    def results() -> list[Result | Exception]:
-        with others:
+    def begin(
+        self, task: Callable[..., Result], every: Sequence[tuple[Any, ...]]
+    ) -> Callable[[], list[Result | Exception]]:
+        """`task` of each of these arguments; what was raised in place of its result.
+
+        The answer gives the results, in their order. Others take the tasks from first to last, after those that were
+        given before; what they have not begun by then this process takes from the end.
+        """
+        if self._others is None:
+            return lambda: list(itertools.starmap(_settled, ((task, arguments) for arguments in every)))
+        theirs = [self._others.submit(task, *arguments) for arguments in every]
+
+        def results() -> list[Result | Exception]:
             places = reversed(range(len(every)))
             own = {place: _settled(task, every[place]) for place in places if theirs[place].cancel()}
             return [
                 own[place] if place in own else _settled(future.result, ()) for place, future in enumerate(theirs)
             ]
 
-    return results
+        return results
+
+
+HERE: Final = Processes()
+"""This process alone: it does the tasks when it is asked for the results."""
+
+
+@contextlib.contextmanager
+def over(processes: int) -> Iterator[Processes]:
+    """So many processes, this one among them: the others start with the first tasks, and end with the context."""
+    if processes <= 1:
+        yield HERE
+        return
+    # Spawned, not forked: threads of libraries that are loaded here would not be there in a copy.
+    others = concurrent.futures.ProcessPoolExecutor(
+        processes - 1, multiprocessing.get_context("spawn"), initializer=_begin
+    )
+    try:
+        yield Processes(others)
+    finally:
+        others.shutdown(cancel_futures=True)
 
 
 def _begin() -> None:

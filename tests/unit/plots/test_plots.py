@@ -15,7 +15,7 @@ from tests.unit.facts import facts, states
 from tests.unit.graph_records import graphs_of, records_of
 from tests.unit.serving_records import document_of
 
-from inferprof import registry
+from inferprof import registry, spread
 from inferprof.case import STAGES
 from inferprof.errors import UserError
 from inferprof.plots import (
@@ -184,7 +184,8 @@ def test_plots_that_several_processes_draw_are_the_same_bytes_in_the_same_order(
 
     def drawn(processes: int) -> list[str | render.Failed]:
         drawings = [(draw, measurements(), png) for draw, png in zip(draws, pngs(processes), strict=True)]
-        return render.every(drawings, processes)()
+        with spread.over(processes) as every:
+            return render.every(drawings, every)()
 
     alone, shared = drawn(1), drawn(2)
     assert alone == shared and alone[0] != alone[1]
@@ -201,7 +202,8 @@ def test_a_plot_that_raises_leaves_the_others_and_no_file(
 ) -> None:
     draws = {"failing": no_plot, "not_sent": lambda frame: None, "device": latency.DEVICE.draw}
     drawings = [(draw, measurements(), tmp_path / f"{name}.png") for name, draw in draws.items()]
-    failed, not_sent, svg = render.every(drawings, processes)()
+    with spread.over(processes) as every:
+        failed, not_sent, svg = render.every(drawings, every)()
     assert isinstance(failed, render.Failed)
     assert "no axis in line" in failed.reason and "test_plots.py:" in failed.reason
     assert isinstance(not_sent, render.Failed)

@@ -22,7 +22,7 @@ CASES = ("vit/fp16/ort_cuda/default/b1", "vit/fp32/ort_cuda/default/b1")
 def written(results: Any) -> tuple[list[Widget], dict[str, Any], Path]:
     folder = results.root / "reports" / results.study
     evidence = read(results.root, results.study, results.machine, "fp32/ort_cuda/default")
-    widgets, data = interactive.write(evidence, folder)
+    widgets, data = interactive.begin(evidence, folder)()
     return widgets, json.loads(data), folder
 
 

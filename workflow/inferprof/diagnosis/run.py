@@ -68,7 +68,8 @@ def documents_of_models(
         for model in models
         for part in _parts(len(records.of_model(results, machine, model)), processes)
     ]
-    yield from spread.begin(_documents, parts, min(processes, len(parts)))()
+    with spread.over(min(processes, len(parts))) as every:
+        yield from every.begin(_documents, parts)()
 
 
 def _parts(count: int, processes: int) -> list[slice]:

@@ -59,7 +59,7 @@ def write(cases: Sequence[Foreign], out: Path) -> Path:
         subtitle=f"{len(cases)} capture{'s' if len(cases) > 1 else ''}. Paths are relative to the folder of --out.",
         sections=(_answers(cases), *(content for content in contents if content.blocks)),
     )
-    return report.write_files(compose.with_widgets(page, *interactive.write(of_study, folder)), folder)
+    return report.write_files(compose.with_widgets(page, *interactive.begin(of_study, folder)()), folder)
 
 
 def write_difference(difference: Difference, out: Path) -> Path:

@@ -106,9 +106,9 @@ def attempt(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, file: P
         return Failed(failure_of(error))
 
 
-def every(drawings: Sequence[Drawing], processes: int) -> Callable[[], list[str | Failed]]:
-    """`attempt` of each, in their order, by so many processes: this one begins when asked, the others at once."""
-    drawn = spread.begin(attempt, drawings, processes)
+def every(drawings: Sequence[Drawing], processes: spread.Processes) -> Callable[[], list[str | Failed]]:
+    """`attempt` of each, in their order: this process begins when asked, others at once."""
+    drawn = processes.begin(attempt, drawings)
     return lambda: [Failed(failure_of(svg)) if isinstance(svg, Exception) else svg for svg in drawn()]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from inferprof import escape
+from inferprof import escape, spread
 from inferprof.diagnosis import run
 from inferprof.documents import Diagnosis, thresholds_of
 from inferprof.errors import UserError
@@ -70,10 +70,12 @@ def write(
     folder = results / "reports" / study
     study_evidence = read(results, study, machine, baseline)
     _empty(folder / "plots")
-    plots = figures.draw(study_evidence, folder / "plots", processes, plots_as)
-    report = compose.compose(study_evidence)  # while other processes draw
-    widgets = interactive.write(study_evidence, folder, processes)
-    written = write_files(compose.with_widgets(compose.with_plots(report, plots()), *widgets), folder)
+    others = min(processes - 1, max(interactive.worth(study_evidence), figures.worth(study_evidence)))
+    with spread.over(1 + others) as every:  # which read timelines and draw while this one derives and composes
+        page = interactive.begin(study_evidence, folder, every)
+        plots = figures.draw(study_evidence, folder / "plots", every, plots_as)
+        report = compose.compose(study_evidence)
+        written = write_files(compose.with_widgets(compose.with_plots(report, plots()), *page()), folder)
     (folder / PARTIAL).unlink(missing_ok=True)
     return written
 

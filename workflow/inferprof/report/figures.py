@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inferprof import registry
+from inferprof import registry, spread
 from inferprof.errors import failure_of, meant
 from inferprof.plots import engine_graph, render
 from inferprof.plots.waterfall import WATERFALL, in_card
@@ -44,18 +44,22 @@ class Wanted:
     card: str = ""
 
 
+def worth(evidence: Evidence) -> int:
+    """How many processes beside this one the plots are worth, if each is drawn."""
+    return len(evidence.models) * len(registry.plots()) // PLOTS_OF_A_PROCESS
+
+
 def draw(
-    evidence: Evidence, folder: Path, processes: int = 1, suffix: str = render.SVG
+    evidence: Evidence, folder: Path, processes: spread.Processes = spread.HERE, suffix: str = render.SVG
 ) -> Callable[[], SectionContent]:
-    """Begin to write {plot}-{model}{suffix} into `folder`, in at most so many processes, this one among them. The
-    answer waits for them; what can't be drawn is named in it with its reason."""
+    """Begin to write {plot}-{model}{suffix} into `folder`. The answer waits for them; what can't be drawn is named in
+    it with its reason."""
     plots, left_out = _plots(evidence)
     graphs, too_large = _engine_graphs(evidence)
     wanted = [*_answers(evidence), *plots, *graphs]
     files = [folder / f"{plot.name}{suffix}" for plot in wanted]
-    others = min(processes - 1, len(wanted) // PLOTS_OF_A_PROCESS)
     drawings = [(plot.draw, plot.frame, file) for plot, file in zip(wanted, files, strict=True)]
-    svgs = render.every(drawings, 1 + others)
+    svgs = render.every(drawings, processes)
 
     def section() -> SectionContent:
         drawn = [_figure(plot, file, svg) for plot, file, svg in zip(wanted, files, svgs(), strict=True)]

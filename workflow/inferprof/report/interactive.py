@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -61,24 +61,47 @@ class _Names:
     nodes: _Numbers = field(default_factory=_Numbers)
 
 
-def write(evidence: Evidence, folder: Path, processes: int = 1) -> tuple[list[Widget], str]:
-    """Write the trace of each iteration into `folder`/traces; what stands on the page, and its data as JSON."""
+def worth(evidence: Evidence) -> int:
+    """How many processes beside this one the timelines are worth."""
+    return len(_watched(evidence)) // TRACES_OF_A_PROCESS
+
+
+def begin(
+    evidence: Evidence, folder: Path, processes: spread.Processes = spread.HERE
+) -> Callable[[], tuple[list[Widget], str]]:
+    """Begin to write the trace of each iteration into `folder`/traces. The answer waits for them: what stands on the
+    page, and its data as JSON."""
     shutil.rmtree(folder / TRACES, ignore_errors=True)
     (folder / TRACES).mkdir(parents=True)
-    names = _Names()
-    timelines = list(_timelines(evidence, folder, names, processes))
-    kernels = [_kernels(profile, names) for profile in chosen(evidence, "kernel")]
-    classes = [str(classify(name).kernel_class) for name in names.names.texts]
-    data = {
-        "cases": [[path_of(row), row["outcome"]] for row in rows_of(evidence.outcomes)],
-        "names": list(names.names.texts),
-        "classes": classes,
-        "nodes": list(names.nodes.texts),
-        "timelines": timelines,
-        "first": _first(evidence, timelines),
-        "kernels": kernels,
-    }
-    return list(_widgets(timelines, kernels)), json.dumps(data, separators=(",", ":"), allow_nan=False)
+    watched = _watched(evidence)
+    files = [f"{TRACES}/{profile.tool}/{path_of(profile.case)}.json" for profile in watched]
+    wanted = [
+        (_table(evidence, profile), path_of(profile.case), profile.tool, folder / file)
+        for profile, file in zip(watched, files, strict=True)
+    ]
+    drawn = processes.begin(_draw, wanted)
+
+    def page() -> tuple[list[Widget], str]:
+        names = _Names()
+        timelines = list(_timelines(evidence, zip(watched, files, drawn(), strict=True), names))
+        kernels = [_kernels(profile, names) for profile in chosen(evidence, "kernel")]
+        classes = [str(classify(name).kernel_class) for name in names.names.texts]
+        data = {
+            "cases": [[path_of(row), row["outcome"]] for row in rows_of(evidence.outcomes)],
+            "names": list(names.names.texts),
+            "classes": classes,
+            "nodes": list(names.nodes.texts),
+            "timelines": timelines,
+            "first": _first(evidence, timelines),
+            "kernels": kernels,
+        }
+        return list(_widgets(timelines, kernels)), json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+    return page
+
+
+def _watched(evidence: Evidence) -> list[Profile]:
+    return profiles(evidence, tuple(registry.profilers()))
 
 
 def _widgets(timelines: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> Iterator[Widget]:
@@ -124,17 +147,12 @@ def _draw(table: Path, case: str, tool: str, trace: Path) -> _Drawn | None:
     return _Drawn(drawn, list(names.names.texts), list(names.nodes.texts))
 
 
-def _timelines(evidence: Evidence, folder: Path, names: _Names, processes: int) -> Iterator[dict[str, Any]]:
-    """One of each capture that holds an iteration; each is read by itself: all of a study would fill the memory."""
+def _timelines(
+    evidence: Evidence, every: Iterable[tuple[Profile, str, _Drawn | Exception | None]], names: _Names
+) -> Iterator[dict[str, Any]]:
+    """One of each capture that holds an iteration; each was read by itself: all of a study would fill the memory."""
     left = MOST_BYTES
-    watched = profiles(evidence, tuple(registry.profilers()))
-    files = [f"{TRACES}/{profile.tool}/{path_of(profile.case)}.json" for profile in watched]
-    wanted = [
-        (_table(evidence, profile), path_of(profile.case), profile.tool, folder / file)
-        for profile, file in zip(watched, files, strict=True)
-    ]
-    others = min(processes - 1, len(wanted) // TRACES_OF_A_PROCESS)
-    for profile, file, drawn in zip(watched, files, spread.begin(_draw, wanted, 1 + others)(), strict=True):
+    for profile, file, drawn in every:
         if isinstance(drawn, Exception):
             raise drawn
         if drawn is None:

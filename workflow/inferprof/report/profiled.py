@@ -14,7 +14,7 @@ from inferprof.report.model import Cell, Column, missing, number
 from inferprof.report.numbers import ratio
 from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.schema import Level
-from inferprof.tables.trace.kernel_compare import of_iterations, per_iteration
+from inferprof.tables.trace.kernel_compare import holds, per_iteration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,9 +63,7 @@ def chosen(evidence: Evidence, level: Level) -> list[Profile]:
 
 
 def _chosen(evidence: Evidence, level: Level) -> list[Profile]:
-    return _first(
-        profiles(evidence), registry.tracers(), lambda profile: len(of_iterations(profile.frame, level)) > 0
-    )
+    return _first(profiles(evidence), registry.tracers(), lambda profile: holds(profile.frame, level))
 
 
 def first_of(

@@ -151,7 +151,12 @@ def read_earlier(path: Path) -> pd.DataFrame:
 
     Raises UserError where the file is missing or no Parquet.
     """
-    return _read(path).reindex(columns=list(COLUMNS)).astype(COLUMNS)
+    frame = _read(path)
+    # Both calls copy all of a frame that is as it should be, which takes as long as to read it.
+    if list(frame) != list(COLUMNS):
+        frame = frame.reindex(columns=list(COLUMNS))
+    others = {column: dtype for column, dtype in COLUMNS.items() if frame[column].dtype != dtype}
+    return frame.astype(others) if others else frame
 
 
 def read_table(path: Path) -> pd.DataFrame:

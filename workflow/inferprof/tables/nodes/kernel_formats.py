@@ -23,7 +23,7 @@ from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import trt_kernels, trt_layers
 from inferprof.tables.nodes.trt_engine import Layer, Tensor
 from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S, ONLY_SCALES, KernelClass, classify, own_name
-from inferprof.tables.trace.kernel_compare import of_iterations
+from inferprof.tables.trace.kernel_compare import holds, of_iterations
 
 MATRIX: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention")
 NOT_TOLD: Final = "not told"
@@ -232,7 +232,7 @@ def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.Dat
 def tells(frame: pd.DataFrame) -> bool:
     """Whether `of_case` can say anything of a case."""
     timed = (frame["level"] == trt_layers.LEVEL) & frame["value"].notna()
-    return bool(timed.any() or len(of_iterations(frame)))
+    return bool(timed.any() or holds(frame))
 
 
 def _as_kernels(frame: pd.DataFrame, layers: Sequence[Layer]) -> pd.DataFrame:

@@ -55,10 +55,19 @@ def of_iterations(frame: pd.DataFrame, *levels: Level) -> pd.DataFrame:
 
     Earlier joins told the owner of a launch and not its range, of captures that hold iterations alone.
     """
+    return frame[_launched(frame, levels)]
+
+
+def holds(frame: pd.DataFrame, *levels: Level) -> bool:
+    """Whether `of_iterations` has a row."""
+    return bool(_launched(frame, levels).any())
+
+
+def _launched(frame: pd.DataFrame, levels: Sequence[Level]) -> pd.Series[bool]:
     wanted = frame["level"].isin(levels or ("kernel",))
     inside = _inside(frame)
     joined_earlier = frame["owner"].notna() & frame["range"].isna()
-    return frame[wanted & (inside | joined_earlier)] if inside.any() else frame[wanted]
+    return wanted & (inside | joined_earlier) if inside.any() else wanted
 
 
 def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
