@@ -40,6 +40,7 @@ def test_an_engine_for_blackwell_is_built_without_a_gpu(matmul: Path, tmp_path: 
     assert set(facts["versions"]) == {"tensorrt_rtx", "polygraphy"}
     assert 0 < facts["seconds"] < 60
     assert facts["host_rss_bytes"] > 1 << 20
+    assert [tensor["dims"] for layer in facts["layers"] for tensor in layer["outputs"]][-1][0] == -1  # any batch
 
 
 def test_the_options_of_a_variant_reach_the_builder() -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the warnings are ModelOpt's and torch's
@@ -16,12 +17,22 @@ pytest.importorskip("modelopt")
 
 from inferprof import precisions, registry  # noqa: E402
 from inferprof.case import Shape, Variant  # noqa: E402
+from inferprof.documents.engine import EngineLayer  # noqa: E402
 from inferprof.model import accuracy, audit, model_spec, samples  # noqa: E402
 from inferprof.plugins import BuildRequest, ConvertRequest  # noqa: E402
+from inferprof.tables.nodes import engine_layers  # noqa: E402
 
 DENSE = ["fp32", "fp16", "bf16", "int8", "fp8", "int4", "mxfp8", "nvfp4"]
 SPARSE = ["fp16_sparse", "int8_sparse", "fp8_sparse", "nvfp4_sparse"]
 FORMATS = [*DENSE, *SPARSE]
+BUILT = {
+    **{name: name for name in ("fp32", "fp16", "bf16", "int8", "fp8")},
+    "nvfp4": "fp4",
+    # TensorRT-RTX 1.7.1 takes these back to FP16 in the kernel of the product: they save memory and its bandwidth.
+    "int4": "fp16",
+    "mxfp8": "fp16",
+}
+"""Format → what the builder lists that its products read."""
 B8 = Shape.parse("b8")
 CONVERT_ALL = """
 import json, pathlib, sys
@@ -199,5 +210,7 @@ def test_tensorrt_rtx_builds_an_engine_ahead_of_time_with_no_gpu(
     build = registry.backends()["tensorrt_rtx"].build
     assert build is not None
     onnx, out = folders[0] / f"{name}.onnx", tmp_path / "x.engine"
-    build(BuildRequest(onnx, model_spec.load(toy), B8, Variant(), out, target=capability))
+    facts = build(BuildRequest(onnx, model_spec.load(toy), B8, Variant(), out, target=capability))
     assert out.stat().st_size > 10_000
+    kernels = engine_layers.of_build(msgspec.convert(facts["layers"], list[EngineLayer]))
+    assert BUILT[name.removesuffix("_sparse")] in set(kernels.loc[kernels["matrix"], "dtype"])

@@ -1,5 +1,6 @@
 """The files of a report, and what stands in all of them."""
 
+import contextlib
 import csv
 import json
 import re
@@ -13,7 +14,7 @@ import pytest
 from tests.unit.facts import facts, mentions, naming, states
 from tests.unit.report.conftest import INT8_IN_TORCH, NO_GPU, evidence_of
 
-from inferprof import cli, report
+from inferprof import cli, report, spread
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.plots import render
@@ -197,6 +198,29 @@ def test_a_failed_build_keeps_the_message_of_the_parser(cpu_study):
     assert message in text_of(cpu_study)
 
 
+def test_an_engine_shows_how_many_kernels_its_builder_listed_and_what_its_products_read(results):
+    half, scale = {"dims": [8, 16], "dtype": "fp16"}, {"dims": [1], "dtype": "fp32"}
+    product = {"kind": "gemm", "nodes": ["/fc/MatMul"], "weights": "fp16", "inputs": [half], "outputs": [half]}
+    layers = [
+        {"name": "/fc/MatMul_1", **product},
+        {"name": "/fc/MatMul_2", **product},
+        {"name": "/fc/MatMul_3", **product, "weights": "int8", "inputs": [{"dims": [8, 16], "dtype": "int8"}, scale]},
+        {"name": "wait_1", "kind": "wait"},
+        {"name": "__myl_Add_1", "kind": "kgen", "inputs": [half], "outputs": [half]},
+    ]
+    for variant, listed in (("default", {"layers": layers}), ("silent", {})):
+        results.refused(f"vit/int8/tensorrt_rtx/{variant}/b8", "no GPU")
+        build = {"status": "ok", "reason": None, "seconds": 4.0, "bytes": 15_000_000, **listed}
+        results.write(f"{results.machine}/engine/vit/int8/tensorrt_rtx/{variant}/b8.build.json", build)
+    results.plan()
+    shown = next(table for table in compose_report(results).tables if table.name == "engines")
+    columns = [column.key for column in shown.columns]
+    places = [columns.index(key) for key in ("variant", "kernels", "products")]
+    rows = [[row[place] for place in places] for row in table_of(results, "engines")]
+    assert rows == [["default", "4", "fp16 2, int8 1"], ["silent", "–", "–"]]
+    assert [row[6] for row in table_of(results, "engine_layers")] == ["0", "1", "2", "3"]
+
+
 def test_engines_built_several_times_show_the_spread_between_builds(results):
     for variant, ms, options in (("default", 1.0, {}), ("again", 1.2, {"rebuild": 1}), ("opt5", 0.5, {"level": 5})):
         case = f"vit/fp16/tensorrt/{variant}/b8"
@@ -273,16 +297,17 @@ def drawn_by(results, monkeypatch):
     """Writes a report with so many `--processes`, but draws nothing; says how many would have drawn."""
     used: list[int] = []
 
-    def every(drawings, processes):
+    def over(processes):
         used.append(processes)
-        return lambda: ["<svg></svg>"] * len(drawings)
+        return contextlib.nullcontext(spread.HERE)
 
     def write(processes: int) -> int:
         where = [str(results.root), "--study", results.study, "--machine", results.machine]
         assert cli.main(["report", *where, "--processes", str(processes)]) == 0
         return used.pop()
 
-    monkeypatch.setattr(render, "every", every)
+    monkeypatch.setattr(render, "every", lambda drawings, _: lambda: ["<svg></svg>"] * len(drawings))
+    monkeypatch.setattr(spread, "over", over)
     results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
     results.ok("vit/fp16/ort_cpu/default/b1", 5.0)
     results.plan()

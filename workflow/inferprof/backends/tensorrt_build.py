@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import sys
@@ -20,6 +21,8 @@ from inferprof.case import Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import written_whole
 from inferprof.plugins import BuildRequest
+from inferprof.readers import trt_listing
+from inferprof.tables.nodes.trt_engine import Layer
 
 _SPARSITY = {
     "eligible": (r"Found (\d+) layer\(s\) eligible", r"eligible for sparse math: ?(.*)"),
@@ -49,7 +52,15 @@ def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
     versions = {flavour: trt.__version__, "polygraphy": sys.modules["polygraphy"].__version__}
     facts = build_facts(request, seconds, profile, versions)
     sparsity = {"sparsity": sparsity_of(log.sparsity)} if request.variant.flag("sparsity") else {}
-    return {**facts, "strongly_typed": True, "warnings": log.warnings, **sparsity}
+    layers = [_described(layer) for layer in trt_listing.layers_of(log.layers)]
+    return {**facts, "strongly_typed": True, "warnings": log.warnings, **sparsity, "layers": layers}
+
+
+def _described(layer: Layer) -> dict[str, Any]:
+    """A layer as the document of a build has it: tensors by their sizes and formats alone."""
+    whole = dataclasses.asdict(layer)
+    sides = {side: [{"dims": t["dims"], "dtype": t["dtype"]} for t in whole[side]] for side in ("inputs", "outputs")}
+    return {**{name: whole[name] for name in ("name", "kind", "nodes", "tactic", "weights")}, **sides}
 
 
 def polygraphy_with(flavour: Flavour) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from inferprof.device import Buffer, Device
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import write_json, write_text
-from inferprof.readers import trt_json
+from inferprof.readers import trt_json, trt_listing
 
 Flavour = Literal["tensorrt", "tensorrt_rtx"]
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -38,6 +38,8 @@ class MessageLog(Protocol):
     warnings: list[str]
     sparsity: list[str]
     """What it said of sparse weights while it built, at any severity."""
+    layers: str
+    """What it listed when the engine was done; empty where it lists none."""
 
 
 def load(flavour: Flavour) -> Any:
@@ -61,6 +63,7 @@ def message_log(trt: Any, *, aloud: bool = True) -> Any:
             self.errors: list[str] = []
             self.warnings: list[str] = []
             self.sparsity: list[str] = []
+            self.layers = ""
 
         def log(self, severity: Any, message: str) -> None:
             text = " ".join(message.split())
@@ -72,6 +75,8 @@ def message_log(trt: Any, *, aloud: bool = True) -> Any:
                 said(logging.WARNING, text)
             elif text.startswith(SPARSITY):
                 self.sparsity.append(text)
+            elif text.startswith(trt_listing.HEADING):
+                self.layers = message
 
     return Log()
 

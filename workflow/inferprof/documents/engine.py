@@ -14,6 +14,25 @@ class Sparsity(Document):
     picked: Count | None = None
 
 
+class LayerTensor(Document):
+    """What a layer reads or writes: sizes, -1 where they change, and number format."""
+
+    dims: list[int] = []
+    dtype: str | None = None
+
+
+class EngineLayer(Document):
+    """A layer of an engine, as the builder lists it: tables.nodes.trt_engine.Layer."""
+
+    name: str
+    kind: str | None = None
+    nodes: list[str] = []
+    tactic: str | None = None
+    weights: str | None = None
+    inputs: list[LayerTensor] = []
+    outputs: list[LayerTensor] = []
+
+
 class Build(Outcome):
     """results/{machine}/engine/{case}.build.json: what became of an engine build."""
 
@@ -25,6 +44,8 @@ class Build(Outcome):
     target: Any = None
     profile: dict[str, Any] = {}
     sparsity: Sparsity | None = None
+    layers: list[EngineLayer] = []
+    """In the order in which they run; empty where the builder lists none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

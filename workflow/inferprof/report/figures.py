@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 SECTION_OF_ANSWER: Final = "Answer"
 PLACE: Final = 355
 """Where the plots stand that belong to no section of the report: before Method."""
-PLOTS_OF_A_PROCESS: Final = 16
-"""A process beside this one is worth its start from so many plots on: it takes as long as four of them."""
+PLOTS_OF_A_PROCESS: Final = 24
+"""A process beside this one is worth its start from so many plots on, of which two thirds are drawn: it takes as long
+as four of them."""
 
 
 @dataclass(frozen=True)

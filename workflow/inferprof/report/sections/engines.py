@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, in_mib, optional, path_of
 from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
-from inferprof.report.fields import CASE, Field, ms, plain, table_of, text
+from inferprof.report.fields import CASE, Field, csv_of, ms, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
-from inferprof.report.numbers import percent, three_digits
+from inferprof.report.numbers import count, percent, three_digits
 from inferprof.report.section import Section
+from inferprof.tables.nodes import engine_layers
 from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = (
     Column("machine", "for"),
@@ -20,8 +25,26 @@ COLUMNS = (
     Column("status", "build"),
     Column("mib", "MiB", "number"),
     Column("seconds", "seconds", "number"),
+    Column("kernels", "kernels", "number"),
+    Column("products", "matrix products in"),
     Column("reason", "reason", hidden=True),
     Column("file", "file", "path", hidden=True),
+)
+
+LAYERS = (
+    text("machine"),
+    *CASE,
+    plain("place"),
+    text("layer"),
+    text("kind"),
+    text("class", of="kernel_class"),
+    text("format", of="dtype"),
+    text("conversion"),
+    text("nodes", "ONNX nodes"),
+)
+LISTED = (
+    "Kernels, and the formats that the matrix products' operands have, by the builder's list of what it built: which "
+    "needs no GPU of that kind, and tells no time (csv/engine_layers.csv)."
 )
 
 REBUILDS = (
@@ -49,9 +72,28 @@ def build(evidence: Evidence) -> Sequence[Block]:
     failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
     foreign = any(engine.machine != evidence.machine for engine in evidence.engines)
     note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here." if foreign else ""
+    layers = [row for engine in evidence.engines for row in _layers(engine)]
+    listed = [csv_of("engine_layers", "Layers of the engines", LAYERS, layers)] if layers else []
+    note = f"{note} {LISTED if layers else ''}".strip()
     heading = [Text("Builds that failed, with the message of the builder or its parser:")] if failed else []
     body = Table("engines", "", COLUMNS, rows, note, groups=2)
-    return (body, *heading, *failed, *_rebuilds(evidence))
+    return (body, *listed, *heading, *failed, *_rebuilds(evidence))
+
+
+def _layers(engine: Engine) -> list[dict[str, Any]]:
+    """The kernels of a build that listed them."""
+    build = engine.build.content
+    if build is None or not build.layers:
+        return []
+    case = {"machine": engine.machine, **dataclasses.asdict(engine.case)}
+    rows = rows_of(engine_layers.of_build(build.layers))
+    return [{**case, "place": place, **row} for place, row in enumerate(rows)]
+
+
+def _products(kernels: pd.DataFrame) -> str:
+    """`int8 24, fp32 12`: how many products there are of each format, the most first."""
+    products = kernels.loc[kernels["matrix"], "dtype"].value_counts()
+    return ", ".join(f"{dtype} {often}" for dtype, often in products.items()) or "none"
 
 
 def _rebuilds(evidence: Evidence) -> list[Table]:
@@ -80,12 +122,16 @@ def _row(engine: Engine) -> list[Cell]:
     case = dataclasses.asdict(engine.case)
     names = [words(engine.machine), *(words(case[column.key]) for column in CASE_COLUMNS)]
     if build is None:
-        return [*names, *[missing(engine.build.lacking)] * 3, words(""), words(engine.build.file)]
+        return [*names, *[missing(engine.build.lacking)] * 5, words(""), words(engine.build.file)]
+    kernels = engine_layers.of_build(build.layers)
+    unlisted = "the builder listed no layers" if ok else lacking
     return [
         *names,
         Cell("ok", "ok", file=engine.build.file) if ok else Cell("failed", "failed", "fail", file=engine.build.file),
         in_mib(build.bytes, lacking),
         optional(build.seconds, three_digits, lacking),
+        optional(len(kernels) or None, count, unlisted),
+        words(_products(kernels)) if len(kernels) else missing(unlisted),
         words(failure or ""),
         words(engine.build.file),
     ]
