@@ -72,7 +72,7 @@ def _api_kind(timeline: Timeline) -> ApiKind:
 
 
 def untied(timeline: Timeline) -> str | None:
-    """Why nothing tells what the GPU waited for: no calls, kernels without times, clocks that disagree; else None."""
+    """Why nothing tells what the GPU waited for: no calls, kernels without times or calls, clocks that disagree."""
     codes, ops = timeline.calls["name"].to_numpy(), timeline.ops
     if has_no_calls(timeline):
         return UNTIED
@@ -83,6 +83,8 @@ def untied(timeline: Timeline) -> str | None:
         return f"{launched:,} kernels were launched and {traced:,} traced"
     call = ops["call"].to_numpy()
     has_call = call >= 0
+    if has_call.size >= FEWEST_LAUNCHES and has_call.mean() < 0.5:
+        return f"{has_call.size - has_call.sum():,} of {has_call.size:,} operations have no call that launched them"
     early = ops["start"].to_numpy()[has_call] < timeline.calls["start"].to_numpy()[call[has_call]]
     if early.size >= FEWEST_LAUNCHES and early.mean() > 0.5:
         return f"{early.mean():.0%} of the operations begin before the calls that launched them"
