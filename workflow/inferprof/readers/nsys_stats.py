@@ -223,9 +223,9 @@ def _traced_name(name: str, source: str, target: str) -> str:
 def _traced_bytes(table: Table, kinds: Sequence[int]) -> list[int]:
     """The column is empty for kernels, which move none that a trace would tell."""
     factor, sizes = SIZES[table.units["Bytes"]], table.cells["Bytes"]
-    told = replace(table, cells=table.cells[sizes != ""]).numbers("Bytes") * factor
+    moved = replace(table, cells=table.cells[sizes != ""]).numbers("Bytes") * factor
     untold = pd.Series([0.0 if kind == KERNEL else NOT_TOLD for kind in kinds], sizes.index)
-    whole: list[int] = told.round().reindex(sizes.index).where(sizes != "", untold).astype(np.int64).tolist()
+    whole: list[int] = moved.round().reindex(sizes.index).where(sizes != "", untold).astype(np.int64).tolist()
     return whole
 
 
