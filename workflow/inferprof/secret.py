@@ -62,7 +62,8 @@ _SIGNED: Final = re.compile(
     re.IGNORECASE,
 )
 _TO_THE_END: Final = re.compile(
-    r"((?:Authorization\W{1,4}Digest\s+|pass(?:phrase|word|wd)\s*:\s+(?=\w[^\n\"',;{}\]]* \w)))(?!\[redacted\])[^\n\"',;{}\]].*?"
+    r"(Authorization\W{1,4}Digest\s+|pass(?:phrase|word|wd)\s*:\s+(?=\w[^\n\"',;{}\]]* \w))"
+    r"(?!\[redacted\])[^\n\"',;{}\]].*?"
     r"(?=[\n;{}\]]|$)",
     re.IGNORECASE | re.MULTILINE,
 )
