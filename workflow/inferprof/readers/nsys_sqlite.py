@@ -231,7 +231,7 @@ class _Export:
 
     def calls(self, names: _Names) -> pd.DataFrame:
         """The API calls."""
-        calls = self._integers(f"{_PREFIX}RUNTIME", {"owner": ("globalTid", 0), "name": ("nameId", 0)})
+        calls = self._integers(f"{_PREFIX}RUNTIME", {"owner": ("globalTid", _OPEN), "name": ("nameId", 0)})
         calls["name"] = names.of_strings(calls["name"], without_version)
         return pd.DataFrame(calls, copy=False).rename(columns={"owner": "thread"})
 
@@ -261,7 +261,7 @@ class _Export:
         events = self._tables.selected(table, query, with_codes) if self._columns(table) else {}
         if not events:
             return pd.DataFrame(columns=[*columns, "label"])
-        _require_starts(table, events["start"])
+        _require_told(table, "when", events["start"])
         # A cut label may end in half a character.
         texts = pd.Index([label.decode("utf-8", errors="replace") for label in codes], dtype=object)
         label, distinct = pd.factorize(texts)
@@ -275,7 +275,7 @@ class _Export:
         return column if column in self._columns(_PREFIX + table) else None, otherwise
 
     def _ops(self, table: str, kind: int, extra: Wanted, made_of: Callable[[Columns], Columns] = dict) -> Columns:
-        columns = {"device": ("deviceId", 0), "stream": ("streamId", 0), "owner": ("globalPid", 0), **extra}
+        columns = {"device": ("deviceId", 0), "stream": ("streamId", 0), "owner": ("globalPid", _OPEN), **extra}
         if self._columns(_NODES):
             columns["node"] = self._told(table, "graphNodeId", 0)
         ops = self._integers(_PREFIX + table, columns, made_of)
@@ -294,15 +294,16 @@ class _Export:
 
         rows = self._tables.integers(table, columns, tied) if self._columns(table) else {}
         rows = rows or tied({name: np.empty(0, np.int64) for name in columns})
-        _require_starts(table, rows["start"])
+        _require_told(table, "when", rows["start"])
+        _require_told(table, "of which process", rows["owner"])
         ended = (rows["end"] != _OPEN) & ((rows["end"] != 0) | (rows["start"] <= 0))
         return rows if ended.all() else {name: values[ended] for name, values in rows.items()}
 
 
-def _require_starts(table: str, starts: np.ndarray) -> None:
-    """Raise ValueError where a start is not told: 0 in its place would be a time."""
-    if lacking := int((starts == _OPEN).sum()):
-        raise ValueError(f"{table} does not tell when {lacking:,} of its events start")
+def _require_told(table: str, what: str, values: np.ndarray) -> None:
+    """Raise ValueError where a start or a process is not told: 0 in its place would be one."""
+    if lacking := int((values == _OPEN).sum()):
+        raise ValueError(f"{table} does not tell {what} {lacking:,} of its events are")
 
 
 def _packed(kernels: Columns) -> Columns:

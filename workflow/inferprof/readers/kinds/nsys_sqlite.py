@@ -88,7 +88,11 @@ def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterab
     )
     older = "" if tables.intersection(_VERSION_TABLES) else " up to 2021.4"
     tool = f"Nsight Systems {versions[0]}" if versions else f"Nsight Systems{older}"
-    return [tool, *(str(name) for name in names if name), *dict.fromkeys(Path(str(name)).name for name in programs)]
+    return [
+        tool,
+        *(str(name) for name in names if name),
+        *dict.fromkeys(Path(str(name)).name for name in programs if name),
+    ]
 
 
 NSYS_SQLITE: Final = Kind(
