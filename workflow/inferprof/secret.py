@@ -56,7 +56,19 @@ _FLAGS: Final = frozenset({"p", "key", "pass", "auth", "token", "pw"})
 _USER_FLAG: Final = re.compile(r"(?<!\S)(-u|--user)([ =]+)(?=[^\s:]+:)\S+")
 _NETRC: Final = re.compile(r"\b(login\s+)\S+(\s+password\s+)\S+")
 _GLUED: Final = re.compile(r"\b(sshpass\s+-p)(?!\s)\S+")
-_SIGNED: Final = re.compile(r"([?&](?:sig|signature|key|code|x-amz-\w+|x-goog-\w+)=)[^&\s\"'<>]+", re.IGNORECASE)
+_SIGNED: Final = re.compile(
+    r"([?&](?:sig|signature|key|code|x-amz-\w+|x-goog-\w+)=|SharedAccessSignature\s*[=:]\s*|"
+    r"(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[^&\s\"'<>;]+",
+    re.IGNORECASE,
+)
+_TO_THE_END: Final = re.compile(
+    r"(Authorization\W{1,4}Digest\s+|pass(?:phrase|word|wd)\s*:\s+(?=\w[^\n\"',;{}\]]* \w))"
+    r"(?!\[redacted\])[^\n\"',;{}\]].*?"
+    r"(?=[\n;{}\]]|$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Values of several words."""
+_LOGIN: Final = re.compile(r"\b(wandb\s+login\s+(?:--\S+\s+)*)[0-9a-f]{40}\b")
 _BEARER: Final = re.compile(r"\b(Bearer\s+)(?=[\w.~+/=-]*\d|[\w.~+/=-]{20})[\w.~+/=-]{4,}", re.IGNORECASE)
 _BASIC: Final = re.compile(r"\b(Basic\s+)([A-Za-z0-9+/]{6,}={0,2})", re.IGNORECASE)
 _IN_URL: Final = re.compile(
@@ -73,22 +85,24 @@ _BY_FORM: Final = re.compile(
     r"pypi-(?=[\w-]*[\dA-Z])[\w-]{16,}|npm_[A-Za-z0-9]{16,}|SG\.[\w-]{10,}\.[\w-]{10,}|"
     r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?|dckr_pat_[\w-]{16,}|do[opr]_v1_\w{16,}|glsa_\w{16,}|hv[sb]\.[\w-]{16,}|"
     r"tskey-[\w-]{12,}|dapi[0-9a-f]{32}|lin_api_\w{16,}|ATATT3[\w=-]{16,}|shp(?:at|ss|ca|pa)_\w{16,}|"
-    r"AGE-SECRET-KEY-\w{16,}|NRAK-\w{16,}|PMAK-[\w-]{16,}|rubygems_\w{16,}|pul-[0-9a-f]{20,}|whsec_\w{16,}|"
+    r"\d{8,10}:AA[\w-]{30,}|AGE-SECRET-KEY-\w{16,}|NRAK-\w{16,}|PMAK-[\w-]{16,}|rubygems_\w{16,}|pul-[0-9a-f]{20,}|whsec_\w{16,}|"
     r"ssh-(?:rsa|ed25519|dss) [A-Za-z0-9+/=]{16,}"
     r")"
 )
 """Tokens that show by their prefix what they are, as the provider says."""
-_MAIL: Final = re.compile(r"(?<![\w.+-])[A-Za-z0-9][\w.+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(?![\w.])")
+_MAIL: Final = re.compile(
+    r"(?<![\w.+-])[A-Za-z0-9][\w.+-]*(?:@|%40)[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(?![\w.])"
+)
 
 _TLD: Final = (
-    "(?:com|org|net|edu|gov|mil|int|io|ai|de|uk|fr|ch|eu|jp|cn|kr|ca|au|nl|se|fi|es|pl|dk|cz|"
+    "(?:com|org|net|edu|gov|mil|int|io|ai|de|uk|fr|ch|eu|jp|cn|kr|ca|au|nl|se|fi|es|pl|dk|cz|it|be|pt|gr|tw|sg|br|ie|"
     "internal|local|lan|localdomain|corp|intra)"
 )
 _HOST: Final = re.compile(
     rf"(?<![\w./-])(?:[a-z][a-z-]*\d[\w-]*(?:\.[a-z0-9-]+)+\.{_TLD}|"
     rf"[a-z][\w-]*\.(?:[a-z0-9-]+\.)*(?:hpc|slurm|cluster|compute|internal)\.(?:[a-z0-9-]+\.)*{_TLD}|"
     rf"[a-z][\w-]*(?:\.[a-z0-9-]+)*\.(?:internal|localdomain|lan)|"
-    r"ip-\d+-\d+-\d+-\d+|nid\d{5,6})(?![\w(/])",
+    r"[a-z][a-z-]*-\d[\w-]*\.local|(?:\d{1,3}\.){3}\d{1,3}(?=:\d{2,5}\b)|ip-\d+-\d+-\d+-\d+|nid\d{5,6})(?![\w(/])",
     re.IGNORECASE,
 )
 """`node17.cluster.example.org`, `ip-10-0-0-1`; a layer such as `layer1.0.conv` ends in no domain."""
@@ -98,13 +112,14 @@ _HOST_NAMES: Final = re.compile(
 )
 """Variables and keys that hold hosts. `node_name` is of a graph."""
 _HOST_IN_URL: Final = re.compile(r"\b((?:tcp|ssh|sftp|smb|nfs|gpfs|nccl|ucx|rsync)://)[^\s/\"'<>]+")
-_AT_HOST: Final = re.compile(r"(?<![\w.+-])[a-z_][a-z0-9_-]*@[a-z][a-z-]*\d+\b(?!\.)")
+_AT_HOST: Final = re.compile(r"(?<![\w.+-])[a-z_][a-z0-9_-]*@(?:[a-z][a-z-]*\d+\b(?!\.)|(?:\d{1,3}\.){3}\d{1,3}\b)")
 
 _ROOTS: Final = (
     r"(?:export|storage|global|p|cluster|shared?|usr|system|run|dev|media|nas|hpc|arc|cfs|fs\w*|vol\w*)/"
     r"(?:home\d*|users?|scratch\d*|projects?|shm)|home\d*|scratch\d*|projects|users(?=/[a-z])|"
-    "root|Users|tmp|var|mnt|opt|srv|scratch|workspace|private|data|work|nfs|lustre|Volumes|gpfs|beegfs|weka|"
-    "cephfs|afs|cvmfs|fsx|efs|raid|nobackup|pscratch|gscratch|localscratch|local_scratch|storage|export|media|"
+    "root|Users|tmp|var|mnt|opt|srv|scratch|workspace|private|data|work|nfs|lustre|Volumes|gpfs\\d*|beegfs|weka|"
+    r"ceph(?:fs)?|pfs\d*|kaggle|content/drive|net/(?:home|scratch|users|work|data)(?=/[a-z])|"
+    "afs|cvmfs|fsx|efs|raid|nobackup|pscratch|gscratch|localscratch|local_scratch|storage|export|media|"
     "data\\d+|work\\d+|nfs[\\d_]\\w*|lustre[\\d_]\\w*|nobackup\\d+|mnt\\d+"
 )
 _IN_PATH: Final = r"(?:\\ |[^\s'\",;:()<>\\])"
@@ -237,7 +252,7 @@ def _values_out(text: str, names: re.Pattern[str], is_hidden: Callable[[str, str
 
 def _hides_assigned(name: str, first: str) -> bool:
     hidden = _is_secret_flag(name) if name.startswith("-") else names_a_secret(name)
-    return hidden or bool(_HOST_NAMES.fullmatch(name) and first[:1].isalpha())
+    return hidden or bool(_HOST_NAMES.fullmatch(name) and (first[:1].isalpha() or re.match(r"\d+\.", first)))
 
 
 def _hides_next(name: str, first: str) -> bool:
@@ -275,19 +290,21 @@ _STEPS: Final[tuple[tuple[re.Pattern[str], Callable[[str], str]], ...]] = (
     (_hint("://"), lambda text: _HOST_IN_URL.sub(rf"\1{REDACTED}", text)),
     (_hint("bearer"), lambda text: _BEARER.sub(rf"\1{REDACTED}", text)),
     (_hint("basic"), lambda text: _BASIC.sub(_of_basic, text)),
+    (_hint("pass|digest"), lambda text: _TO_THE_END.sub(rf"\1{REDACTED}", text)),
     (_BY_FORM, lambda text: _BY_FORM.sub(REDACTED, text)),
     (
         _hint(f"{_SECRET_WORDS}|host|node|addr|fqdn|computer|-p|-pw"),
         lambda text: _values_out(text, _ASSIGNED, _hides_assigned),
     ),
     (_hint(" "), lambda text: _values_out(text, _FLAG, _hides_next)),
+    (_hint("wandb"), lambda text: _LOGIN.sub(rf"\1{REDACTED}", text)),
     (_hint("-u"), lambda text: _USER_FLAG.sub(rf"\1\2{REDACTED}", text)),
-    (_hint(r"[?&]"), lambda text: _SIGNED.sub(rf"\1{REDACTED}", text)),
+    (_hint(r"[?&]|SharedAccess|webhooks|slack"), lambda text: _SIGNED.sub(rf"\1{REDACTED}", text)),
     (
         _hint("login|sshpass"),
         lambda text: _GLUED.sub(rf"\1{REDACTED}", _NETRC.sub(rf"\1{REDACTED}\2{REDACTED}", text)),
     ),
-    (_hint("@"), lambda text: _AT_HOST.sub(REDACTED, _MAIL.sub(REDACTED, text))),
+    (_hint("@|%40"), lambda text: _AT_HOST.sub(REDACTED, _MAIL.sub(REDACTED, text))),
     (_hint(r"[/\\]"), lambda text: _PATH.sub(REDACTED, text)),
     (_hint(r"\.|ip-|nid"), lambda text: _HOST.sub(REDACTED, text)),
 )

@@ -24,6 +24,7 @@ BUNDLES = sorted((REPOSITORY / "studies").rglob("*.zip"))
 RECORD = REPOSITORY / (
     "tests/data/records/h100-80gb-hbm3-sm90-93fb0a94/benchmark/minilm/fp16/ort_cuda/graph/b8_s128/r0.json"
 )
+POOL = {"pool": "1.0", "of_graphs": True, "segments": 2, "reserved": 8, "allocated": 0, "inactive": 8}
 CASE = ("vit", "fp16", "ort_cpu", "default", "b1")
 OF_MACHINE = ("environment", "bandwidth", "ceilings", "config", "profilers")
 SUFFIXES = ("convert", "audit", "accuracy", "cost", "partition", "build")
@@ -171,6 +172,7 @@ def test_no_inference_takes_less_than_reading_the_clock_does(ns: float, taken: b
         {"host": {"yardstick_ns": [1], "yardstick_cpu_ns": [1], "steal": {"percent": 101}}},
         {"telemetry": {"summary": {"throttled_share": -0.1}}},
         {"memory": {"host_rss_bytes": -1}},
+        {"memory": {"graphs": {"not_measured": "x", "segments": [{**POOL, "largest_segment": []}]}}},
         {"round": -1},
         {"status": "maybe"},
         {"inputs": {"x": {"shape": [-1], "dtype": "float32"}}},

@@ -356,3 +356,23 @@ inputs:
         49,
         0,
     )
+
+
+def test_runs_of_two_sessions_are_not_averaged(tmp_path: Path) -> None:
+    def session(begin: int, dur: int) -> list[dict[str, Any]]:
+        made = [{**run(begin - 10, 5), "name": "session_initialization"}]
+        return made + [event for ts in (begin, begin + dur) for event in (run(ts, dur), on_cpu(ts, dur, "a", "Conv"))]
+
+    with pytest.raises(UserError, match=naming("2 sessions", "file of its own")):
+        read_profile(written(tmp_path, *session(100, 10), *session(1000, 5000)))
+
+
+@pytest.mark.parametrize("change", [{"dur": 10**30}, {"dur": 1e300}, {"ts": 10**19}, {"ts": -(10**17)}])
+def test_a_time_that_no_session_lasts_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=naming("event 1", next(iter(change)))):
+        read_profile(written(tmp_path, run(0, 10), {**on_cpu(1, 5, "a", "Conv"), **change}, run(20, 10)))
+
+
+def test_a_provider_of_nothing_is_not_told(tmp_path: Path) -> None:
+    profile = read_profile(written(tmp_path, run(0, 10), node(1, 5, "a", op_name="Conv", provider=None)))
+    assert set(profile.nodes["provider"]) == {NOT_TOLD}

@@ -64,6 +64,10 @@ def test_json_of_another_shape_is_refused(text: str, tmp_path: Path) -> None:
         *({"args": {**ARGS, key: "x"}} for key in ARGS),
         {"args": {**ARGS, "device": 1 << 70}},
         {"args": {**ARGS, "grid": 3, "block": None}},
+        *({key: True} for key in ("ts", "dur")),
+        *({"args": {**ARGS, key: True}} for key in (*ARGS, "bytes")),
+        {"args": {**ARGS, "bytes": -7}},
+        *({"ph": phase} for phase in "BE"),
     ],
     ids=str,
 )
@@ -71,12 +75,12 @@ def test_json_of_another_shape_is_refused(text: str, tmp_path: Path) -> None:
 def test_an_event_that_kineto_does_not_write_is_refused(
     event: Mapping[str, Any], change: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    if event is CALL and "args" in change and change["args"] != [1]:
+    if event is CALL and ("ph" in change or ("args" in change and change["args"] != [1])):
         change = {"args": {"correlation": "x"}}
     assert_refused(written(tmp_path, KERNEL, {**event, **change}))
 
 
-@pytest.mark.parametrize("key", ["ts", "name"])
+@pytest.mark.parametrize("key", ["ts", "dur", "name"])
 def test_an_event_that_lacks_what_all_have_is_refused(key: str, tmp_path: Path) -> None:
     assert_refused(written(tmp_path, {name: value for name, value in KERNEL.items() if name != key}), f"no '{key}'")
 

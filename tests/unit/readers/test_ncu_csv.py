@@ -267,3 +267,64 @@ def test_another_page_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b'"ID","Process ID","Attribute"\n"0","7","Host"\n'))
     with pytest.raises(UserError, match="--page raw"):
         ncu_csv.read(path)
+
+
+# --- what no ncu writes ----------------------------------------------------------------------------------------
+
+DURATION = ("GPU Speed Of Light Throughput", "Duration", "us", "40.00")
+
+
+def test_two_values_of_a_metric_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="twice"):
+        details(tmp_path, DURATION, (*DURATION[:3], "80.00"))
+    assert durations(details(tmp_path, DURATION, DURATION)) == [40_000]
+
+
+def test_a_share_of_15000_percent_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="15000"):
+        details(tmp_path, DURATION, (DURATION[0], "Memory Throughput", "%", "15000.00"))
+
+
+def test_a_page_without_sections_is_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "details.csv"
+    path.write_text(
+        f"{HEADER}\n{ROW.format(0, *DURATION)}\n".replace('"Section Name",', "").replace(f'"{DURATION[0]}",', "")
+    )
+    with pytest.raises(UserError, match="another page"):
+        ncu_csv.read(path)
+
+
+@pytest.mark.parametrize("column", ["0", "13"])
+def test_a_number_of_40_digits_is_no_device_and_no_stream(column: str, tmp_path: Path) -> None:
+    path = tmp_path / "details.csv"
+    path.write_text(f"{HEADER}\n{ROW.format(0, *DURATION)}\n".replace(f'"{column}","', f'"{"9" * 40}","'))
+    with pytest.raises(UserError, match="9999"):
+        ncu_csv.read(path)
+
+
+RAW = '"ID","Process ID","Kernel Name","gpu__time_duration.sum","dram__bytes_read.sum"'
+
+
+def raw(tmp_path: Path, *rows: str) -> list[Launch]:
+    path = tmp_path / "raw.csv"
+    path.write_text("\n".join([RAW, *rows, ""]))
+    return ncu_csv.read(path)
+
+
+@pytest.mark.parametrize(
+    ("unit", "size"), [("MiB", 1.5 * 2**20), ("Mbyte", 1.5e6), ("KB", 1.5e3), ("GiB", 1.5 * 2**30), ("byte", 1.5)]
+)
+def test_units_of_bytes(unit: str, size: float, tmp_path: Path) -> None:
+    (launch,) = raw(tmp_path, f'"","","","us","{unit}"', '"0","1","k","40.00","1.50"')
+    assert launch.raw["dram__bytes_read.sum"] == size
+
+
+def test_instances_behind_a_value_are_no_part_of_it(tmp_path: Path) -> None:
+    (launch,) = raw(tmp_path, '"","","","us","byte"', '"0","1","k","40.00 (10.00; 30.00)","5"')
+    assert launch.raw["gpu__time_duration.sum"] == 40_000
+
+
+def test_pages_in_two_units_one_behind_the_other_are_refused(tmp_path: Path) -> None:
+    first = ['"","","","us","byte"', '"0","1","k","40.00","5"']
+    with pytest.raises(UserError, match="several rows of units"):
+        raw(tmp_path, *first, '"","","","ms","byte"', '"1","1","k","40.00","5"')

@@ -14,6 +14,7 @@ from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import nsys
+from inferprof.readers.kinds.nsys_sqlite import NSYS_SQLITE
 
 
 def some_export(made: Export) -> Path:
@@ -124,3 +125,57 @@ def test_a_name_in_another_encoding_is_read(export: Callable[..., Export]) -> No
     made.database.execute("UPDATE StringIds SET value = CAST(x'6bff' AS TEXT) WHERE value = 'k'")
     frame = nsys.read(made.done())
     assert set(frame.loc[frame["level"] == "kernel", "name"]) == {"k\ufffd"}
+
+
+@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"])
+def test_an_event_without_a_start_does_not_start_at_0(table: str, export: Callable[..., Export]) -> None:
+    path = changed(some_export(export()), f"UPDATE {table} SET start = NULL WHERE rowid = 1")
+    with pytest.raises(UserError, match=naming(table, "when")):
+        nsys.read(path)
+
+
+@pytest.mark.parametrize(("table", "column"), [("KERNEL", "globalPid"), ("RUNTIME", "globalTid")])
+def test_an_event_of_no_process_is_not_anothers(table: str, column: str, export: Callable[..., Export]) -> None:
+    table = f"CUPTI_ACTIVITY_KIND_{table}"
+    path = changed(some_export(export()), f"UPDATE {table} SET {column} = NULL WHERE rowid = 1")
+    with pytest.raises(UserError, match=naming(table, "process")):
+        nsys.read(path)
+
+
+def test_kernels_that_no_call_launched_are_said_to_be_of_no_iteration(export: Callable[..., Export]) -> None:
+    path = changed(
+        some_export(export()),
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = NULL, end = end + 100 WHERE rowid <= 30",
+    )
+    lacks = [lack.what for lack in NSYS_SQLITE.read(path).lacks]  # type: ignore[misc]
+    assert any("iteration 30 of 101 operations" in what for what in lacks)
+
+
+def test_kernels_in_a_view_are_not_left_out(export: Callable[..., Export]) -> None:
+    kernels = "CUPTI_ACTIVITY_KIND_KERNEL"
+    path = changed(
+        some_export(export()),
+        f"ALTER TABLE {kernels} RENAME TO others",
+        f"CREATE VIEW {kernels} AS SELECT * FROM others",
+    )
+    with pytest.raises(UserError, match=naming(kernels, "view")):
+        nsys.read(path)
+
+
+@pytest.mark.parametrize("name", ["EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION"])
+@pytest.mark.parametrize("value", ["NULL", "3"])
+def test_a_version_may_be_anything(name: str, value: str, export: Callable[..., Export]) -> None:
+    path = changed(
+        some_export(export()),
+        "DELETE FROM META_DATA_EXPORT",
+        f"INSERT INTO META_DATA_EXPORT VALUES ('{name}', {value})",
+    )
+    assert "up to" not in NSYS_SQLITE.read(path).ran[0]  # type: ignore[misc]
+
+
+def changed(path: Path, *statements: str) -> Path:
+    with sqlite3.connect(path) as database:
+        for statement in statements:
+            database.execute(statement)
+    database.close()
+    return path

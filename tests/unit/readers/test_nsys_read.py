@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sqlite3
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.unit.conftest import SCHEMAS, THREAD, Export
+from tests.unit.conftest import PID, SCHEMAS, THREAD, Export
 from tests.unit.facts import naming
 
 from inferprof.errors import UserError
@@ -303,3 +304,33 @@ def test_a_capture_without_graphs_node_by_node_has_no_such_column(export: Callab
     timeline = read_timeline(small_export(export()))
     assert "made" not in timeline.ops
     assert (timeline.wanted_path == timeline.op_path).all()
+
+
+@pytest.mark.parametrize("change", ["-correlationId", "correlationId + (3 << 32)"])
+def test_correlations_of_another_sign_or_size_change_no_process(change: str, export: Callable[..., Export]) -> None:
+    made = export()
+    small = small_export(made)
+    whole = nsys.read(small)
+    with sqlite3.connect(small) as database:
+        for kind in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME"):
+            database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_{kind} SET correlationId = {change}")
+    database.close()
+    assert read_timeline(small).ops["process"].unique().tolist() == [PID]
+    pd.testing.assert_frame_equal(nsys.read(small), whole)
+
+
+@pytest.mark.parametrize("original", [5, 6])
+def test_nodes_that_copy_each_other_end(original: int, export: Callable[..., Export]) -> None:
+    made = export()
+    made.node(5, 20, original)
+    made.node(6, 30, 5)
+    made.kernel("k", 100, 150, made.call("cudaGraphLaunch_v10000", 60, 70), node=5)
+    assert totals(nsys.read(made.done()), "kernel") == {"k": (1, 50)}
+
+
+def test_nodes_that_tell_nothing_are_none(export: Callable[..., Export]) -> None:
+    made = export()
+    made.node(5, 20)
+    made.kernel("k", 100, 150, made.call("cudaGraphLaunch_v10000", 60, 70), node=5)
+    made.database.execute("UPDATE CUDA_GRAPH_NODE_EVENTS SET start = NULL")
+    assert totals(nsys.read(made.done()), "kernel") == {"k": (1, 50)}

@@ -298,3 +298,44 @@ def test_a_trace_of_ranges_is_refused_where_ranges_lack_those_inside(shared: Pat
     ends = [place + 1 for place, byte in enumerate(content) if byte == ord("\n")]
     cut = list(accepted(content, "cut.csv", nsys.read, tmp_path))
     assert cut == ends[1:5]  # four outermost ranges; the fifth has three inside
+
+
+SUM = "Time (%),Total Time (ns),Instances,Avg (ns),Name\n"
+TRACE = (
+    "Start (ns),Duration (ns),CorrId,Bytes (MB),SrcMemKd,DstMemKd,Device,Strm,Name\n"
+    "1,2,3,{},Pageable,Device,GPU (0),7,[CUDA memcpy Host-to-Device]\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SUM}100.0,600,-3,-200.0,k\n",
+        f"{SUM}100.0,-600,3,-200.0,k\n",
+        f"{SUM}-100.0,600,3,200.0,k\n",
+        f"{SUM}100.0,600,{'9' * 40},200.0,k\n",
+        *(TRACE.format(size) for size in ("-1.000", "inf", "nan", "1e3")),
+    ],
+)
+def test_what_is_less_than_nothing_or_no_number_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no plain number"):
+        nsys.read(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("row", ["100.0,600,0,200.0,k", "100.0,600,3,2.0,k", "100.0,600000,3,200.0,k"])
+def test_a_total_that_is_not_its_mean_times_its_count_is_refused(row: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="are not the total"):
+        nsys.read(written(tmp_path, f"{SUM}{row}\n"))
+
+
+def test_one_report_of_two_profiles_is_not_added_up(tmp_path: Path) -> None:
+    text = f"{SUM}100.0,600,3,200.0,k\n"
+    with pytest.raises(UserError, match="several times"):
+        nsys.read(written(tmp_path, f"{text}\n{text}"))
+
+
+def test_a_row_of_all_the_time_lacks_nothing(tmp_path: Path) -> None:
+    frame = nsys.read(
+        written(tmp_path, "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Name\n100.0,600,3,200.0,190.0,k\n")
+    )
+    assert values(frame, "cuda_gpu_kern_sum")["untold_share"] < 0.001

@@ -12,9 +12,22 @@ from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import trt_layers
+from inferprof.readers.kinds.trt_json import TRT_LAYERS
 from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.nodes.trt_layers import layers_of
 
+STAGES = (
+    "startEnqMs",
+    "endEnqMs",
+    "startH2dMs",
+    "startComputeMs",
+    "endComputeMs",
+    "endD2hMs",
+    "h2dMs",
+    "computeMs",
+    "d2hMs",
+    "latencyMs",
+)
 ONE_BY_ONE = "layer-dumps-one-by-one"
 LAYER = {"Name": "a", "LayerType": "gemm", "Inputs": [], "Outputs": [], "TacticName": "x"}
 PROFILE: list[dict[str, Any]] = [
@@ -140,3 +153,48 @@ def test_layers_one_by_one_that_are_cut_are_refused_but_between_two(repository: 
     first = content.index(b"\n}\n") + 2
     kept = list(cuts.accepted(content, "x.json", trt_layers.read, tmp_path, range(len(content))))
     assert set(kept) <= {first, first + 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"timeMs": True},
+        {"averageMs": True},
+        {"medianMs": True},
+        {"averageMs": "0.1"},
+        {"averageMs": 10.0},
+        {"timeMs": 0.1, "averageMs": 1.0},
+        {"name": None},
+    ],
+    ids=str,
+)
+def test_times_that_are_no_numbers_or_disagree_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "x.profile.json"
+    path.write_text(json.dumps([PROFILE[0], {**PROFILE[1], **change}]))
+    with pytest.raises(UserError, match=naming("x.profile.json", "not as TensorRT writes it")):
+        trt_layers.read(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"count": True}, PROFILE[1]],
+        [*PROFILE, PROFILE[1]],
+        {"Layers": {"a": 1}},
+        [{**dict.fromkeys(STAGES, 1.0), "computeMs": True}],
+        [{**dict.fromkeys(STAGES, 1.0), "startEnqMs": 2.0}],
+    ],
+    ids=["count", "twice", "layers", "boolean", "backwards"],
+)
+def test_what_tensorrt_does_not_write_is_refused(content: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=naming("x.json", "not as TensorRT writes it")):
+        TRT_LAYERS.read(path)  # type: ignore[misc]
+
+
+def test_layers_of_another_engine_are_named_by_their_file(tmp_path: Path) -> None:
+    (tmp_path / "x.profile.json").write_text(json.dumps(PROFILE))
+    (tmp_path / "x.graph.json").write_text(json.dumps({"Layers": [{**LAYER, "Name": "b"}]}))
+    with pytest.raises(UserError, match=naming("x.graph.json", "two engines")):
+        TRT_LAYERS.read(tmp_path / "x.profile.json")  # type: ignore[misc]

@@ -234,3 +234,22 @@ def test_a_summary_with_what_no_clock_shows_is_damaged(value: str, tmp_path: Pat
     )
     with pytest.raises(UserError, match=re.escape(value)):
         explain([path])
+
+
+def test_numbers_of_a_run_that_failed_are_said_to_be_of_one(tmp_path: Path) -> None:
+    whole = log(gpu=1.0, enqueue=0.1, qps=900.0)
+    assert not any("FAILED" in note for note in judged(tmp_path, whole).notes)
+    assert any("FAILED" in note for note in judged(tmp_path, whole.replace("&&&& PASSED", "&&&& FAILED")).notes)
+
+
+def test_copies_that_a_cut_log_does_not_tell_are_not_0(tmp_path: Path) -> None:
+    whole = log(gpu=1.0, enqueue=0.1, qps=900.0, copies=(0.2, 0.3))
+    capture = judged(tmp_path, whole[: whole.index("D2H Latency")])
+    assert any(mentions(note, "cut", "D2H Latency") for note in capture.notes)
+    assert "trtexec_copies" not in [answer.check for answer in capture.answers]
+    assert "trtexec_copies" in [answer.check for answer in judged(tmp_path, whole).answers]
+
+
+def test_a_time_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nan is no time"):
+        judged(tmp_path, log(gpu=1.0, enqueue=0.1, qps=900.0).replace("mean = 1.0 ms", "mean = nan ms"))

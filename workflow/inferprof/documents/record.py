@@ -109,6 +109,18 @@ class GraphRow(Document):
     intact: bool | None = None
 
 
+class Segments(Document):
+    """What torch's allocator holds in one pool, bytes."""
+
+    pool: str
+    of_graphs: bool
+    segments: Count
+    largest_segment: Count
+    reserved: Count
+    allocated: Count
+    inactive: Count
+
+
 class Graphs(Measured):
     """What CUDA graphs of several batch sizes hold."""
 
@@ -120,7 +132,7 @@ class Graphs(Measured):
     stopped: str | None = None
     least: Count | None = None
     rows: list[GraphRow] | None = None
-    segments: list[dict[str, Any]] = []
+    segments: list[Segments] = []
 
 
 class Memory(Document):

@@ -46,11 +46,13 @@ class Lack:
 
 
 def waits(timeline: Timeline, command: str) -> list[Lack]:
-    """Why the GPU was idle, where the timeline cannot tell that."""
-    from inferprof.tables.trace.api_kind import untied
+    """What the timeline does not tell of waits: why the GPU was idle, or of which iteration operations are."""
+    from inferprof.tables.trace.api_kind import launched_by_none, untied
 
-    reason = untied(timeline)
-    return [Lack(f"why the GPU was idle: {reason}", command)] if reason else []
+    if reason := untied(timeline):
+        return [Lack(f"why the GPU was idle: {reason}", command)]
+    lost = launched_by_none(timeline)
+    return [Lack(f"of which iteration {lost} are", command)] if lost else []
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,6 +77,7 @@ def of_events(path: Path, recorded: Sequence[Event], *, within_torch: bool = Fal
     """The same of the events of a file that was read already."""
     spans = [event for event in recorded if event.get("ph") == "X"]
     try:
+        _require_whole(recorded)
         timeline = _timeline(spans, within_torch=within_torch)
     except NOT_KINETO as error:
         raise not_kineto(path, error) from None
@@ -140,6 +141,13 @@ def not_kineto(path: Path, error: Exception) -> UserError:
         f"{path} has an event that no Kineto trace has ({in_one_line(error)}): "
         "read a trace as torch.profiler's export_chrome_trace wrote it"
     )
+
+
+def _require_whole(recorded: Sequence[Event]) -> None:
+    """Raise ValueError for an operation in two events, begin and end: Kineto writes one, with its duration."""
+    for event in recorded:
+        if event.get("ph") in ("B", "E") and event.get("cat") in OPERATIONS:
+            raise ValueError(f"a {event['cat']} of phase {event['ph']}")
 
 
 def _timeline(spans: Sequence[Event], *, within_torch: bool) -> Timeline | None:
@@ -227,11 +235,12 @@ def _label(event: Event, *, within_torch: bool) -> str | None:
 def times(event: Event) -> tuple[int, int]:
     """Start and end in ns."""
     start = _nanoseconds(event["ts"])
-    return start, start + _nanoseconds(event.get("dur", 0))
+    return start, start + _nanoseconds(event["dur"])
 
 
 def _nanoseconds(microseconds: int | str) -> int:
     """Raises ValueError for what no clock shows, and TypeError for what is neither number nor text."""
+    _require_number(microseconds)
     try:
         exact = Decimal(microseconds) * 1000
         shown = abs(exact) < _MOST_NS  # NaN is not even compared
@@ -242,6 +251,26 @@ def _nanoseconds(microseconds: int | str) -> int:
     return int(exact.to_integral_value())
 
 
+def _whole(details: Event, key: str, otherwise: int) -> int:
+    """A whole number of an event's arguments, where it has one. Raises ValueError for anything else."""
+    _require_number(value := details.get(key, otherwise))
+    return int(value)
+
+
+def _require_number(value: Any) -> None:
+    """Raise TypeError for true and false, which Python counts as 1 and 0."""
+    if isinstance(value, bool):
+        raise TypeError(f"{value} in place of a number")
+
+
+def _size(details: Event, kind: int) -> int:
+    """The bytes of an operation. Raises ValueError for fewer than none."""
+    size = _whole(details, "bytes", 0 if kind == KERNEL else NOT_TOLD)
+    if "bytes" in details and size < 0:
+        raise ValueError(f"{size} bytes")
+    return size
+
+
 def _operation(event: Event, names: dict[str, int], launches: dict[Launch, int]) -> tuple[int, ...]:
     details = event.get("args") or {}
     kind = OPERATIONS[event["cat"]]
@@ -249,10 +278,10 @@ def _operation(event: Event, names: dict[str, int], launches: dict[Launch, int])
         *times(event),
         kind,
         _code(names, _operation_name(str(event["name"]), kind)),
-        int(details.get("device", 0)),
-        int(details.get("stream", NOT_TOLD)),
-        int(details.get("bytes", 0 if kind == KERNEL else NOT_TOLD)),
-        int(details.get("correlation", _NO_CORRELATION)),
+        _whole(details, "device", 0),
+        _whole(details, "stream", NOT_TOLD),
+        _size(details, kind),
+        _whole(details, "correlation", _NO_CORRELATION),
         _code(launches, Launch(None, *sizes)) if kind == KERNEL and (sizes := _sizes(details)) else NOT_TOLD,
     )
 

@@ -25,15 +25,21 @@ from inferprof.readers.ncu_units import TIMES, scale_of
 
 HEADER: Final = '"ID","Process ID",'
 """How the table of either page begins."""
+_DETAILS: Final = ("Kernel Name", "Section Name", "Metric Name", "Metric Unit", "Metric Value")
+"""Columns without which the details page tells nothing."""
 COMMAND_LINE: Final = "Command line profiler metrics"
 """The section of --metrics, whose names are ncu's own."""
 KINDS: Final = {"OPT": "optimization", "WRN": "warning", "INF": "information"}
 _MESSAGE: Final = re.compile(r"^==(?:ERROR|WARNING)== (.*)$", re.MULTILINE)
 _ROW: Final = re.compile(r'"\d*(?:"[,\r\n]|"?$)')
 """How a row of a table begins, perhaps cut: with a number, or nothing in front of units."""
+_INSTANCES: Final = re.compile(r" \([^()]*\)$")
+"""What `--print-metric-instances values` puts behind a value."""
 _GROUPING: Final = re.compile("[\\s'\u2019]")
 _WHOLE: Final = ("ns", "nsecond", "byte")
 """Units of which there are no parts."""
+MOST: Final = 2**62
+MOST_PERCENT: Final = 1_000
 Sign = Literal[",", "."]
 
 
@@ -109,9 +115,9 @@ def read(path: Path) -> list[Launch]:
     where the file is cut short."""
     header, rows = _table(path, unpacked(path).decode("utf-8-sig", errors="replace"))
     try:
-        if "Metric Name" in header:
+        if set(_DETAILS) <= set(header):
             return details(rows)
-        if "Section Name" not in header and "Kernel Name" in header:
+        if not {"Section Name", "Metric Name"} & set(header) and "Kernel Name" in header:
             return _raw(rows)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
@@ -176,7 +182,10 @@ def _nothing(path: Path, text: str) -> UserError:
 
 def _raw(rows: Sequence[Row]) -> list[Launch]:
     """The page with a column per metric; the row without an ID has the units."""
-    units = next((row for row in rows if not row["ID"]), {})
+    of_units = [{name: unit for name, unit in row.items() if name in WANTED} for row in rows if not row["ID"]]
+    if any(other != of_units[0] for other in of_units):
+        raise ValueError("it has several rows of units: give each page in a file of its own")
+    units = of_units[0] if of_units else {}
     launches = [row for row in rows if row["ID"]]
     comma = _decimal_comma((units.get(name, ""), row[name]) for row in launches for name in row if name in WANTED)
     parsed = []
@@ -226,15 +235,23 @@ def _name_of(row: Row) -> str:
 
 def _launch(row: Row, raw: dict[str, float], rules: Sequence[RuleResult] = ()) -> Launch:
     return Launch(
-        number=int(row["ID"]),
+        number=_id(row["ID"]),
         name=row["Kernel Name"],
         grid=_sizes(row.get("Grid Size", "")),
         block=_sizes(row.get("Block Size", "")),
-        device=int(row["Device"]) if row.get("Device", "").isdecimal() else None,
-        stream=int(row["Stream"]) if row.get("Stream", "").isdecimal() else None,
+        device=_id(row["Device"]) if row.get("Device", "").isdecimal() else None,
+        stream=_id(row["Stream"]) if row.get("Stream", "").isdecimal() else None,
         raw=raw,
         rules=rules,
     )
+
+
+def _id(text: str) -> int:
+    """The number of a launch, device or stream. Raises ValueError for one that no tool gives."""
+    number = int(text)
+    if number > MOST:
+        raise ValueError(f"{text[:40]} is the number of no launch, device or stream")
+    return number
 
 
 def _rule(row: Row, comma: bool) -> RuleResult:
@@ -255,22 +272,26 @@ def _sizes(text: str) -> str:
 def _numbers(cells: Iterable[tuple[str, str, str]], comma: bool) -> dict[str, float]:
     """(name, unit, text) → name → number in base units; words and what has no value are left out.
 
-    Raises ValueError for a duration in an unknown unit, and for what is below 0.
+    Raises ValueError for a duration in an unknown unit, for two values of a name, for what is below 0, and for shares
+    that no counter reaches.
     """
-    numbers = {}
+    numbers: dict[str, float] = {}
     for name, unit, text in cells:
         if name in WANTED and (value := _number(text, comma)) is not None:
             if name == DURATION and unit not in TIMES:
                 raise ValueError(f"{name} in {unit or 'no unit'}: known are {', '.join(TIMES)}")
             if value < 0:
                 raise ValueError(f"{name} is {text}, and nothing that ncu counts is below 0: export it again")
-            numbers[name] = value * scale_of(unit)
+            if unit == "%" and value > MOST_PERCENT:
+                raise ValueError(f"{name} is {text} %: write the page again with LC_ALL=C")
+            if numbers.setdefault(name, value * scale_of(unit)) != value * scale_of(unit):
+                raise ValueError(f"{name} of a launch is there twice: give one run of ncu in a file of its own")
     return numbers
 
 
 def _number(text: str, comma: bool) -> float | None:
     """Of any locale's groups of thousands: a blank, an apostrophe, and what is not its decimal sign."""
-    plain = _GROUPING.sub("", text)
+    plain = _GROUPING.sub("", _INSTANCES.sub("", text))
     plain = plain.replace(".", "").replace(",", ".") if comma else plain.replace(",", "")
     try:
         value = float(plain)
@@ -285,7 +306,9 @@ def _decimal_comma(cells: Iterable[tuple[str, str]]) -> bool:
     A number with two groups has its thousands apart, ns and bytes are whole, and percentages are below 1,000.
     Raises ValueError where some say so and some the opposite.
     """
-    signs = Counter(sign for unit, text in cells if (sign := _sign(unit, _GROUPING.sub("", text))))
+    signs = Counter(
+        sign for unit, text in cells if (sign := _sign(unit, _GROUPING.sub("", _INSTANCES.sub("", text))))
+    )
     if len(signs) > 1:
         raise ValueError("its numbers are of two locales, so 1,234 may be either: give one page as ncu wrote it")
     return "," in signs

@@ -16,8 +16,8 @@ TIMES: Final = {
     "s": 1e9,
     "second": 1e9,
 }
-_PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SCALED: Final = re.compile(r"(?P<prefix>[KMGT]?)(?:byte|hz)\b(?:/.*)?", re.IGNORECASE)
+_PREFIXES: Final = " KMGT"
+_SCALED: Final = re.compile(r"(?P<prefix>[KMGTkmgt]?)(?P<binary>i?)(?:B|[Bb]ytes?|[Hh]z)(?:/.*)?")
 _FREQUENCY: Final = re.compile(r"cycle/(?P<time>\w+)")
 
 
@@ -25,12 +25,13 @@ _FREQUENCY: Final = re.compile(r"cycle/(?P<time>\w+)")
 def scale_of(unit: str) -> float:
     """What a value in a unit of ncu is multiplied by, for ns, byte and Hz: `us`, `msecond`, `Kbyte/block`, `Ghz`.
 
-    K is 1000, in ncu as in SI. What is counted, or a share, is as it is.
+    K is 1000, in ncu as in SI, and Ki 1024. What is counted, or a share, is as it is.
     """
     if unit in TIMES:
         return TIMES[unit]
     if match := _SCALED.fullmatch(unit):
-        return _PREFIXES[match["prefix"].upper()]
+        step = 1024.0 if match["binary"] else 1e3
+        return step ** _PREFIXES.index(match["prefix"].upper() or " ")
     if (match := _FREQUENCY.fullmatch(unit)) and match["time"] in TIMES:
         return 1e9 / TIMES[match["time"]]
     return 1.0

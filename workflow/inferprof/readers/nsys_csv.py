@@ -40,7 +40,9 @@ OLDER_COLUMNS: Final[Mapping[str, str]] = {
 """How columns were called up to 2021 → how since."""
 _HEADER: Final = re.compile(r"(?:Time ?\(%\)|Total(?: \([^)]+\))?|Start \([^)]+\))(?P<between>[,;\t])")
 _COLUMN: Final = re.compile(r"(?P<name>[^(]+?) \((?P<unit>[^)]+)\)")
-_NUMBER: Final = re.compile(r"-?\d+(?:\.(?P<decimals>\d+))?")
+_NUMBER: Final = re.compile(r"\d{1,18}(?:\.\d+)?")
+_ROW: Final = re.compile(r"-?\d")
+"""How a row begins."""
 
 
 class NotPlain(ValueError):
@@ -127,7 +129,7 @@ def _table(lines: Sequence[str], head: int) -> Table:
     rows = []
     for number, line in enumerate(lines[head + 1 :], head + 1):
         cells = next(csv.reader([line.rstrip("\r")], strict=True), [])
-        if not cells or not _NUMBER.match(cells[0]):
+        if not cells or not _ROW.match(cells[0]):
             break  # an empty line, the next report, or what somebody printed
         if len(cells) != len(columns):
             raise NotPlain(f"line {number + 1} has {len(cells)} of {len(columns)} cells")

@@ -71,9 +71,12 @@ _API_VERSION: Final = re.compile(r"_v\d{4,}$")
 """The version of an entry point, which `nsys stats` leaves out too (where it has four digits)."""
 
 _OPEN: Final = -1 << 63
-"""An end that is not told: what was still running when the capture stopped, as is what ends at 0 and began later."""
+"""A time that is not told. Without an end: what was still running when the capture stopped, as is what ends at 0 and
+began later."""
 _PROCESS_SHIFT: Final = 32
-"""A correlation is unique in its process, whose pid is above. globalPid and globalTid have that in bits 24-47."""
+_OWN_CORRELATION: Final = (1 << _PROCESS_SHIFT) - 1
+"""A correlation has 32 bits and is unique in its process, whose pid is above. globalPid and globalTid have that in
+bits 24-47."""
 
 
 def read_timeline(path: Path) -> Timeline:
@@ -138,7 +141,7 @@ class _Export:
         for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             if self._columns(table):
                 rows = dict(self._database.execute(f"SELECT name, value FROM {table}"))
-                version = rows.get("EXPORT_SCHEMA_VERSION", "")
+                version = str(rows.get("EXPORT_SCHEMA_VERSION") or "")
                 major = version.partition(".")[0]
                 if major and int(major) not in READABLE_SCHEMAS:
                     raise UserError(
@@ -215,7 +218,8 @@ class _Export:
         if "node" not in ops:
             return ops
         nodes = self._database.execute(
-            f"SELECT (globalTid >> 24) & 0xFFFFFF, graphNodeId, originalGraphNodeId, start, globalTid FROM {_NODES}"
+            f"SELECT (globalTid >> 24) & 0xFFFFFF, graphNodeId, originalGraphNodeId, start, globalTid FROM {_NODES} "
+            "WHERE graphNodeId IS NOT NULL AND start IS NOT NULL AND globalTid IS NOT NULL"
         )
         made = {(process, node): (original, start, thread) for process, node, original, start, thread in nodes}
         # A row for operations without a node behind the others: as row -1 it is found by those that find none.
@@ -227,7 +231,7 @@ class _Export:
 
     def calls(self, names: _Names) -> pd.DataFrame:
         """The API calls."""
-        calls = self._integers(f"{_PREFIX}RUNTIME", {"owner": ("globalTid", 0), "name": ("nameId", 0)})
+        calls = self._integers(f"{_PREFIX}RUNTIME", {"owner": ("globalTid", _OPEN), "name": ("nameId", 0)})
         calls["name"] = names.of_strings(calls["name"], without_version)
         return pd.DataFrame(calls, copy=False).rename(columns={"owner": "thread"})
 
@@ -239,7 +243,8 @@ class _Export:
         table = "NVTX_EVENTS"
         columns = ["start", "end", "thread"]
         query = (
-            "SELECT start, end, globalTid AS thread, CAST(COALESCE(text, value, '') AS BLOB) "
+            f"SELECT COALESCE(start, {_OPEN}) AS start, end, globalTid AS thread, "
+            "CAST(COALESCE(text, value, '') AS BLOB) "
             f"FROM {table} LEFT JOIN StringIds ON StringIds.id = textId "
             f"WHERE eventType IN ({_PUSH_POP}, {_START_END}) AND end IS NOT NULL AND globalTid IS NOT NULL"
         )
@@ -256,6 +261,7 @@ class _Export:
         events = self._tables.selected(table, query, with_codes) if self._columns(table) else {}
         if not events:
             return pd.DataFrame(columns=[*columns, "label"])
+        _require_told(table, "when", events["start"])
         # A cut label may end in half a character.
         texts = pd.Index([label.decode("utf-8", errors="replace") for label in codes], dtype=object)
         label, distinct = pd.factorize(texts)
@@ -269,7 +275,7 @@ class _Export:
         return column if column in self._columns(_PREFIX + table) else None, otherwise
 
     def _ops(self, table: str, kind: int, extra: Wanted, made_of: Callable[[Columns], Columns] = dict) -> Columns:
-        columns = {"device": ("deviceId", 0), "stream": ("streamId", 0), "owner": ("globalPid", 0), **extra}
+        columns = {"device": ("deviceId", 0), "stream": ("streamId", 0), "owner": ("globalPid", _OPEN), **extra}
         if self._columns(_NODES):
             columns["node"] = self._told(table, "graphNodeId", 0)
         ops = self._integers(_PREFIX + table, columns, made_of)
@@ -279,16 +285,25 @@ class _Export:
     def _integers(self, table: str, columns: Wanted, made_of: Callable[[Columns], Columns] = dict) -> Columns:
         """Integer columns of what ended, with start, end and correlation, in the process of `owner`; no rows where
         the table does not exist."""
-        columns = {"start": ("start", 0), "end": ("end", _OPEN), "correlation": ("correlationId", 0), **columns}
+        columns = {"start": ("start", _OPEN), "end": ("end", _OPEN), "correlation": ("correlationId", 0), **columns}
 
         def tied(rows: Columns) -> Columns:
             process = rows["owner"] >> ID_BITS & (1 << ID_BITS) - 1
-            return made_of({**rows, "correlation": rows["correlation"] | process << _PROCESS_SHIFT})
+            own = rows["correlation"] & _OWN_CORRELATION
+            return made_of({**rows, "correlation": own | process << _PROCESS_SHIFT})
 
         rows = self._tables.integers(table, columns, tied) if self._columns(table) else {}
         rows = rows or tied({name: np.empty(0, np.int64) for name in columns})
+        _require_told(table, "when", rows["start"])
+        _require_told(table, "of which process", rows["owner"])
         ended = (rows["end"] != _OPEN) & ((rows["end"] != 0) | (rows["start"] <= 0))
         return rows if ended.all() else {name: values[ended] for name, values in rows.items()}
+
+
+def _require_told(table: str, what: str, values: np.ndarray) -> None:
+    """Raise ValueError where a start or a process is not told: 0 in its place would be one."""
+    if lacking := int((values == _OPEN).sum()):
+        raise ValueError(f"{table} does not tell {what} {lacking:,} of its events are")
 
 
 def _packed(kernels: Columns) -> Columns:
@@ -304,7 +319,9 @@ def _first_made(
 ) -> tuple[int, int]:
     """Time and thread that made a node, of a copy those of the node that was first in the line of copies."""
     original, start, thread = made[process, node]
-    while original is not None and (process, original) in made:
+    seen = {node}
+    while original is not None and original not in seen and (process, original) in made:
+        seen.add(original)
         original, start, thread = made[process, original]
     return start, thread
 

@@ -8,7 +8,9 @@ line, only its percentages tell: they are of the whole. How much of the time may
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +51,8 @@ SUMMARIES: Final = (
 )
 READABLE: Final = (*(report.name for report in SUMMARIES), "cuda_gpu_trace", "nvtx_pushpop_trace")
 
+SUMS_OFF: Final = 0.01
+"""Ours: by what share a total may miss its mean times its count, beside their rounding."""
 _ROUNDING: Final = 1e-9
 """Of doubles, far more than they lose."""
 _METRICS: Final = {
@@ -78,7 +82,7 @@ def read(path: Path, tool: str) -> pd.DataFrame:
     """The tidy table of all reports in a file. Raises UserError where none of them is in READABLE, and for one that
     is cut short, as far as it tells, or in units that are not known."""
     try:
-        parts = [part for table in _tables(path) if (part := _report(table, tool)) is not None]
+        read_from = [(table, part) for table in _tables(path) if (part := _report(table, tool)) is not None]
     except KeyError as unit:
         raise UserError(
             f"{path} is in {unit.args[0] or 'no unit'}: write it again with `nsys stats --timeunit nsec`"
@@ -90,6 +94,10 @@ def read(path: Path, tool: str) -> pd.DataFrame:
         ) from None
     except ValueError as error:
         raise UserError(f"{path} is cut short or damaged ({in_one_line(error)}): write it again") from None
+    parts = [part for _, part in read_from]
+    kinds = Counter((part["name"].iloc[-1], *table.cells) for table, part in read_from)
+    if kinds and max(kinds.values()) > 1:
+        raise UserError(f"{path} holds one report several times, of several profiles: give each in a file of its own")
     if not parts:
         raise UserError(f"{path} is none of the `nsys stats` reports that can be read: {', '.join(READABLE)}")
     return pd.concat(parts, ignore_index=True)
@@ -109,6 +117,7 @@ def _report(table: Table, tool: str) -> pd.DataFrame | None:
         return pd.concat([_pushpop_trace(table, tool), _untold("nvtx_pushpop_trace", 1.0, tool)])
     for report in SUMMARIES:
         if report.columns <= columns and (report.level != "api" or table.cells["Name"].str.match(_API).all()):
+            _require_sums(table, report)
             untold = _missing_at_most(table) if "Time" in columns else 1.0
             return pd.concat([conform(_summary(table, report), tool), _untold(report.name, untold, tool)])
     return None
@@ -119,6 +128,21 @@ def _untold(report: str, share: float, tool: str) -> pd.DataFrame:
     return conform(pd.DataFrame([row]), tool)
 
 
+def _require_sums(table: Table, report: Report) -> None:
+    """Raise ValueError where a total is not its mean as often as it is counted, as far as these are rounded."""
+    if "Avg" not in table.cells:
+        return
+    total, count, mean = table.numbers(report.total), table.whole(report.counted_by), table.numbers("Avg")
+    # Up to 2021 means were cut to whole ones.
+    places = (
+        table.half_places("Avg").where(lambda half: half > 0, 0.5).clip(lower=0.0 if "Med" in table.cells else 1.0)
+    )
+    off = (total - mean * count).abs() > SUMS_OFF * total + 2 * count * places + table.half_places(report.total)
+    if off.any():
+        row = int(off.to_numpy().argmax())
+        raise ValueError(f"{count.iloc[row]:,} times {mean.iloc[row]:,} are not the total {total.iloc[row]:,}")
+
+
 def _missing_at_most(table: Table) -> float:
     """What share of the time rows may have that are not there, by the percentages. Raises ValueError where some must
     be missing.
@@ -127,7 +151,7 @@ def _missing_at_most(table: Table) -> float:
     """
     values, shares = table.numbers("Total Time"), table.numbers("Time") / 100
     off, share_off = table.half_places("Total Time"), table.half_places("Time").clip(lower=0.005) / 100
-    if table.numbers("Time").mod(1).eq(0).all():  # up to 2021 they were cut to whole ones
+    if "Med" not in table.cells and table.numbers("Time").mod(1).eq(0).all():  # up to 2021 cut to whole ones
         share_off = share_off.clip(lower=0.01)
     total = float(values.sum())
     if not total:
@@ -176,7 +200,6 @@ def _gpu_trace(table: Table, tool: str) -> pd.DataFrame:
     start = table.times("Start")
     kinds = [_kind(name) for name in cells["Name"]]
     devices = [int(match[1]) if (match := _DEVICE.search(text)) else 0 for text in cells["Device"]]
-    factor = SIZES[table.units["Bytes"]]
     ops = pd.DataFrame(
         {
             "start": start,
@@ -185,7 +208,7 @@ def _gpu_trace(table: Table, tool: str) -> pd.DataFrame:
             "name": codes,
             "device": devices,
             "stream": table.whole("Strm"),
-            "bytes": [_traced_bytes(*row, factor) for row in zip(cells["Bytes"], kinds, strict=True)],
+            "bytes": _traced_bytes(table, kinds),
             "correlation": table.whole("CorrId"),
         }
     )
@@ -197,11 +220,13 @@ def _traced_name(name: str, source: str, target: str) -> str:
     return f"{operation_name(name)} {memory}" if memory and _kind(name) == MEMCPY else operation_name(name)
 
 
-def _traced_bytes(size: str, kind: int, factor: int) -> int:
+def _traced_bytes(table: Table, kinds: Sequence[int]) -> list[int]:
     """The column is empty for kernels, which move none that a trace would tell."""
-    if size:
-        return round(float(size) * factor)
-    return 0 if kind == KERNEL else NOT_TOLD
+    factor, sizes = SIZES[table.units["Bytes"]], table.cells["Bytes"]
+    moved = replace(table, cells=table.cells[sizes != ""]).numbers("Bytes") * factor
+    untold = pd.Series([0.0 if kind == KERNEL else NOT_TOLD for kind in kinds], sizes.index)
+    whole: list[int] = moved.round().reindex(sizes.index).where(sizes != "", untold).astype(np.int64).tolist()
+    return whole
 
 
 def _kind(name: str) -> int:

@@ -15,6 +15,8 @@ NOT_TOLD: Final = "not told"
 """In place of a provider (files of 2019) or an operator's type that the file leaves out."""
 NODE_SUFFIX: Final = "_kernel_time"
 """How the name of an event ends that is a node's time; the name of the node stands before it."""
+LONGEST_US: Final = 1e15
+"""30 years, which no session lasts; ids of processes and threads are smaller, too."""
 Event = Mapping[str, Any]
 
 
@@ -44,6 +46,8 @@ def _fault(event: Any) -> str | None:
         value = event.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return f"no number as its {key}"
+        if abs(value) > LONGEST_US:
+            return f"{value:.3g} as its {key}"
     return "a negative duration" if event["dur"] < 0 else None
 
 
@@ -59,4 +63,4 @@ def name_of(event: Event) -> str:
 
 def provider_of(event: Event) -> str:
     """The execution provider that ran a node."""
-    return str(event["args"].get("provider", NOT_TOLD))
+    return str(event["args"].get("provider") or NOT_TOLD)

@@ -19,14 +19,21 @@ from inferprof.readers.ort_events import NOT_TOLD, Event
 from inferprof.tables.nodes import ort_facts
 from inferprof.tables.nodes.ort_session import TRT_ENGINE, OrtProfile
 
+_SESSION: Final = "session_initialization"
+"""Once in a session."""
 _SPAN_COLUMNS: Final = ("start", "end", "process", "thread")
 _AT_ONCE: Final = "runs overlap, and nodes on other threads than theirs are of any of them: profile one run at a time"
 _NODE_COLUMNS: Final = ("start", "duration", "name", "op_type", "provider", "process", "thread", "bytes", "types")
 
 
 def read_profile(path: Path) -> OrtProfile:
-    """The profile of a session. Raises UserError where it holds no node, or does not tell which run a node is of."""
+    """The profile of a session. Raises UserError where it holds no node, several sessions, or nodes of runs that
+    are not told."""
     events = ort_events.read(path)
+    if (sessions := sum(event["name"] == _SESSION for event in events)) > 1:
+        raise UserError(
+            f"{path} holds {sessions} sessions, whose runs are of different models: give each in a file of its own"
+        )
     runs = pd.DataFrame([_span(event) for event in events if event["name"] == "model_run"], columns=_SPAN_COLUMNS)
     runs = runs.sort_values("start", kind="stable", ignore_index=True)
     try:

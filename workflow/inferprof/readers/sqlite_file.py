@@ -89,14 +89,17 @@ class Tables:
         named = (column for column, _ in wanted.values() if column is not None)
         if lacking := [column for column in named if column not in self._types[table]]:
             raise ValueError(f"{table} has no column {', '.join(lacking)}")
+        (root,) = self._database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        if not root:
+            raise ValueError(f"{table} is a view, which has no rows of its own")
         try:
-            return self._of_pages(table, wanted, made_of)
+            return self._of_pages(table, root, wanted, made_of)
         except Unusual:
             selection = (f'{_told(*column)} AS "{name}"' for name, column in wanted.items())
             query = f"SELECT {', '.join(selection)} FROM {table} WHERE TRUE"
             return self.selected(table, query, lambda batch: made_of(numbers(table, batch)))
 
-    def _of_pages(self, table: str, wanted: Wanted, made_of: Callable[[Columns], Columns]) -> Columns:
+    def _of_pages(self, table: str, root: int, wanted: Wanted, made_of: Callable[[Columns], Columns]) -> Columns:
         """The same out of the pages of the file. Raises Unusual."""
         kinds = self._types[table]
         stored = {name: (column, null) for name, (column, null) in wanted.items() if column is not None}
@@ -104,7 +107,6 @@ class Tables:
             raise Unusual
         places = {name: list(kinds).index(column) for name, (column, _) in stored.items()}
         nulls = {places[name]: null for name, (_, null) in stored.items()}
-        (root,) = self._database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
 
         def made(values: Sequence[np.ndarray]) -> Columns:
             by_place = dict(zip(sorted(nulls), values, strict=True))

@@ -12,6 +12,7 @@ document per run (`documents`), and has no medians.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import operator
 import re
@@ -25,7 +26,7 @@ import numpy as np
 from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
 from inferprof.tables.nodes.trt_engine import Layer, LayerTime, Tensor, dtype_of
-from inferprof.units import NS_PER_MS
+from inferprof.units import NS_PER_MS, NS_PER_US
 
 Kind = Literal["layers", "profile", "iprofiler", "times"]
 PROFILE, GRAPH = ".profile.json", ".graph.json"
@@ -33,6 +34,8 @@ PROFILE, GRAPH = ".profile.json", ".graph.json"
 OLDER_STAGES: Final[Mapping[str, str]] = {"startH2dMs": "startInMs", "h2dMs": "inMs", "d2hMs": "outMs"}
 """Keys of --exportTimes → what they were up to TensorRT 8.2."""
 
+OFF: Final = 0.01
+"""Ours: by what share of a layer's time its mean may miss it; files of TensorRT do by 0.00001."""
 LONGEST_MS: Final = 1e12
 """30 years, which no run of an engine lasts."""
 _BETWEEN: Final = re.compile(r"(?:[\s,]+|^[^\s{\[][^\n]*)*", re.MULTILINE)
@@ -150,7 +153,10 @@ def _not_finite(word: str) -> float:
 def read_layers(path: Path, content: Any) -> tuple[Layer, ...]:
     """An engine's layers in the order in which they run. Raises UserError where the file lists none."""
     with _complete(path):
-        layers = tuple(_layer(item) for item in content["Layers"] or ())
+        listed = content["Layers"] or []
+        if not isinstance(listed, list):
+            raise TypeError(f"its Layers are {type(listed).__name__}, no list")
+        layers = tuple(_layer(item) for item in listed)
     if not layers:
         raise UserError(f"{path} lists no layer: the engine was built with profiling verbosity NONE")
     return layers
@@ -163,18 +169,21 @@ def read_times(path: Path, content: Any) -> tuple[LayerTime, ...]:
             return tuple(_measured(name, times) for name, times in content.items())
     head, *rows = content
     with _complete(path):
-        return tuple(_reported(row, _positive(head["count"])) for row in rows)
+        count = _positive(head["count"])
+        if any(row == before for before, row in itertools.pairwise(sorted(rows, key=lambda row: str(row["name"])))):
+            raise ValueError("a layer is there twice")
+        return tuple(_reported(row, count) for row in rows)
 
 
 def inferences(path: Path, content: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
     """Per stage of an inference (h2d, compute, d2h, enqueue, latency) its durations in ns, from --exportTimes."""
     with _complete(path):
-        columns = {name: np.array([row[name] for row in content], float) for name in content[0]}
+        columns = {name: _numbers([row[name] for row in content]) for name in content[0]}
         keys = {stage: f"{stage}Ms" for stage in ("h2d", "compute", "d2h", "latency")}
         if "startH2dMs" not in columns:
             keys = {stage: OLDER_STAGES.get(key, key) for stage, key in keys.items()}
         stages = {stage: _durations(columns[key]) for stage, key in keys.items()}
-        stages["enqueue"] = columns["endEnqMs"] - columns["startEnqMs"]
+        stages["enqueue"] = _durations(columns["endEnqMs"] - columns["startEnqMs"])
     return {stage: values * NS_PER_MS for stage, values in stages.items()}
 
 
@@ -232,6 +241,13 @@ def onnx_nodes(metadata: str) -> tuple[str, ...]:
 # --- times -----------------------------------------------------------------------------------------------------
 
 
+def _numbers(values: Sequence[Any]) -> np.ndarray:
+    """The same. Raises TypeError where one is no number, as true and text are none."""
+    if other := [value for value in values if isinstance(value, bool) or not isinstance(value, int | float)]:
+        raise TypeError(f"{other[0]!r} is no number")
+    return np.array(values, float)
+
+
 def _durations(values: np.ndarray) -> np.ndarray:
     """The same, in ms. Raises ValueError where one is no duration."""
     plausible = (values >= 0) & (values <= LONGEST_MS)
@@ -241,18 +257,20 @@ def _durations(values: np.ndarray) -> np.ndarray:
 
 
 def _positive(count: Any) -> int:
-    if not isinstance(count, int) or count < 1:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ValueError(f"a count of {count}")
     return count
 
 
 def _reported(row: Mapping[str, Any], count: int) -> LayerTime:
     keys = ("timeMs", "averageMs", *(("medianMs",) if "medianMs" in row else ()))  # none up to TensorRT 8.2
-    durations = (_durations(np.array([row[key] for key in keys], float)) * NS_PER_MS).tolist()
-    return LayerTime(str(row["name"]), count, *durations)
+    total, mean, *median = (_durations(_numbers([row[key] for key in keys])) * NS_PER_MS).tolist()
+    if abs(total - mean * count) > OFF * total + count * NS_PER_US:
+        raise ValueError(f"{row['timeMs']} ms over {count} inferences are no {row['averageMs']} ms each")
+    return LayerTime(_text(row["name"]), count, total, mean, *median)
 
 
 def _measured(name: str, times_ms: Sequence[float]) -> LayerTime:
-    times = _durations(np.array(times_ms, float)) * NS_PER_MS
+    times = _durations(_numbers(times_ms)) * NS_PER_MS
     spread = (float(times.min()), float(times.max()))
     return LayerTime(name, times.size, float(times.sum()), float(times.mean()), float(np.median(times)), *spread)

@@ -184,7 +184,12 @@ def _copies(run: TrtexecRun, total: Total) -> list[Finding]:
     there, back = (run.of(name, "mean", "median") or 0.0 for name in (H2D, D2H))
     latency = run.of(LATENCY, "mean", "median") or 0.0
     compute = run.of(GPU_TIME, "median", "mean") or 0.0
-    if not latency or (there + back) / latency < NOTICED or max(there, back) > BOUND * compute:
+    if (
+        not latency
+        or D2H not in run.summary
+        or (there + back) / latency < NOTICED
+        or max(there, back) > BOUND * compute
+    ):
         return []
     copied = (there + back) * NS_PER_MS
     reason = (

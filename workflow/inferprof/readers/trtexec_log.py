@@ -20,7 +20,7 @@ RUNNING: Final = re.compile(
 _PREFIX: Final = re.compile(r"^(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
 _SECTION: Final = re.compile(r"=== (?P<title>.+?) ===$")
 _PROFILE: Final = re.compile(r"Profile \((?P<count>\d+) iterations ?\)")
-_STATISTIC: Final = re.compile(r"(?P<name>[\w()%.]+) = (?P<value>[\d.e+-]+) ms")
+_STATISTIC: Final = re.compile(r"(?P<name>[\w()%.]+) = (?P<value>[^\s,]+) ms")
 _OLD_STATISTIC: Final = re.compile(
     r"(?P<name>min|max|mean|median|percentile): (?P<value>[\d.e+-]+) ms(?: at (?P<of>\d+)%)?"
 )

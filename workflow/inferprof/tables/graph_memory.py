@@ -70,7 +70,7 @@ def wholes(record: Record) -> Iterator[Row]:
 @exploded(*SEGMENTS)
 def segments(record: Record) -> Iterator[Row]:
     """One row per record and pool of torch's allocator, with SEGMENTS (torch_graphs.by_pool), of all graphs."""
-    yield from _graphs(record).segments
+    yield from map(structs.asdict, _graphs(record).segments)
 
 
 def _graphs(record: Record) -> Graphs:

@@ -178,3 +178,16 @@ def test_of_many_repetitions_the_shortest_counts(export: Callable[..., Export]) 
         at = steps(built, ["a", "b", "b", "c"], at)
     (phase,) = chosen(built).periods
     assert (phase.count, phase.steps) == (300, 4)
+
+
+@pytest.mark.parametrize("name", ["step", "iteration", "ProfilerStep#1"])
+def test_a_range_inside_of_one_of_its_name_is_no_iteration(name: str, export: Callable[..., Export]) -> None:
+    made = export()
+    for begin in range(0, 60_000, 10_000):
+        made.range(name, begin, begin + 9_000)
+        made.range("within", begin + 10, begin + 8_000)
+        made.range(name, begin + 20, begin + 3_000)
+        made.kernel("k", begin + 1_000, begin + 5_000, made.call("cudaLaunchKernel_v7000", begin + 100, begin + 200))
+    timeline, choice = iteration_choice.choose(nsys_sqlite.read_timeline(made.done()))
+    assert (choice.count, choice.mean_ns) == (6, 9_000)
+    assert iterations.is_iteration(timeline).sum() == 6

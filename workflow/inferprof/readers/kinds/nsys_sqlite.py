@@ -63,10 +63,11 @@ def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterab
     """Version, GPUs in use and programs, as far as the export names them."""
     tables = _tables(database)
     versions = [
-        row[0].removesuffix(".0")
+        str(row[0]).removesuffix(".0")
         for table in _VERSION_TABLES
         if table in tables
         for row in database.execute(f"SELECT value FROM {table} WHERE name = 'EXPORT_PRODUCT_VERSION'")
+        if row[0]
     ]
     table = next((name for name in _GPU_TABLES if name in tables), None)
     columns = {row[1] for row in database.execute(f"PRAGMA table_info({table})")} if table else set()
@@ -85,8 +86,13 @@ def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterab
         and "globalPid" in {row[1] for row in database.execute("PRAGMA table_info(PROCESSES)")}
         else []
     )
-    tool = f"Nsight Systems {versions[0]}" if versions else "Nsight Systems up to 2021.4"
-    return [tool, *(str(name) for name in names if name), *dict.fromkeys(Path(str(name)).name for name in programs)]
+    older = "" if tables.intersection(_VERSION_TABLES) else " up to 2021.4"
+    tool = f"Nsight Systems {versions[0]}" if versions else f"Nsight Systems{older}"
+    return [
+        tool,
+        *(str(name) for name in names if name),
+        *dict.fromkeys(Path(str(name)).name for name in programs if name),
+    ]
 
 
 NSYS_SQLITE: Final = Kind(

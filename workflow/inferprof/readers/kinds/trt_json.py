@@ -67,7 +67,9 @@ def read(path: Path) -> Capture:
     times = trt_json.read_times(path, content)
     graph = trt_json.graph_of(path)
     layers = trt_json.read_layers(graph, trt_json.load(graph)) if graph.exists() else ()
-    return engine(layers, times, [*notes, *([f"with the layers in {graph.name} beside it"] if layers else [])], path)
+    return engine(
+        layers, times, [*notes, *([f"with the layers in {graph.name} beside it"] if layers else [])], path, graph
+    )
 
 
 def join(paths: Sequence[Path]) -> Capture | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN: Final = 3
+NO_ERROR: Final = "no error is in this file: it went to the other stream"
 SUMMARIZED: Final = ("min", "max", "mean", "median")
 _MARKS: Final = ("=== Performance summary ===", "=== Inference Options ===", "=== Build Options ===")
 
@@ -42,7 +43,19 @@ def read(path: Path) -> Capture:
     notes = (
         [f"run {number} of {len(every)}: {_line(run)}" for number, run in enumerate(every, 1)] if every[1:] else []
     )
-    return replace(trtexec_bound.capture(last, _ran(last), [*notes, *_longest(last)]), rows=_rows(last))
+    return replace(
+        trtexec_bound.capture(last, _ran(last), [*_ended(last), *notes, *_longest(last)]), rows=_rows(last)
+    )
+
+
+def _ended(run: TrtexecRun) -> list[str]:
+    """That a run has numbers and failed all the same, or that its summary is cut."""
+    if run.passed is False:
+        return [f"trtexec says FAILED: {'; '.join(run.errors[:SHOWN]) or NO_ERROR}"]
+    of_cuts = ((trtexec_bound.H2D, trtexec_bound.D2H), (trtexec_bound.LATENCY, trtexec_bound.GPU_TIME))
+    if lacking := [last for first, last in of_cuts if first in run.summary and last not in run.summary]:
+        return [f"the log is cut: it ends before the {lacking[0]} of its performance summary"]
+    return []
 
 
 def _line(run: TrtexecRun) -> str:
@@ -92,7 +105,7 @@ def _without_summary(path: Path, every: Sequence[TrtexecRun]) -> Capture:
     run = every[-1]
     said = run.errors[:SHOWN]
     if run.passed is False:
-        why = "; ".join(said) if run.errors else "no error is in this file: it went to the other stream"
+        why = "; ".join(said) or NO_ERROR
         failure = f"trtexec says FAILED: {why}"
         lacks = [] if run.errors else [Lack("why it failed", f"{_again(run)} 2>&1 | tee trtexec.log")]
     else:

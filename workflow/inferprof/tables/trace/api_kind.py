@@ -40,6 +40,8 @@ RECORDS_GRAPH: Final = re.compile(r"(?:cu(?:da)?|hip)StreamBeginCapture")
 UNTIED: Final = "no call that launched the GPU's work was traced, so nothing ties that to a range"
 FEWEST_LAUNCHES: Final = 10
 """Of fewer nothing is said: their kernels may have begun after the capture's end."""
+NOTICED: Final = 0.01
+"""Ours: the share of the GPU's time from which on it is said to be of no call."""
 MOST_QUEUED_NS: Final = 1_000_000_000
 """Ours: the first kernel of a stream does not begin a second after its call; so late are clocks apart."""
 
@@ -72,7 +74,7 @@ def _api_kind(timeline: Timeline) -> ApiKind:
 
 
 def untied(timeline: Timeline) -> str | None:
-    """Why nothing tells what the GPU waited for: no calls, kernels without times, clocks that disagree; else None."""
+    """Why nothing tells what the GPU waited for: no calls, kernels without times or calls, clocks that disagree."""
     codes, ops = timeline.calls["name"].to_numpy(), timeline.ops
     if has_no_calls(timeline):
         return UNTIED
@@ -83,10 +85,23 @@ def untied(timeline: Timeline) -> str | None:
         return f"{launched:,} kernels were launched and {traced:,} traced"
     call = ops["call"].to_numpy()
     has_call = call >= 0
+    if has_call.size >= FEWEST_LAUNCHES and has_call.mean() < 0.5:
+        return f"{has_call.size - has_call.sum():,} of {has_call.size:,} operations have no call that launched them"
     early = ops["start"].to_numpy()[has_call] < timeline.calls["start"].to_numpy()[call[has_call]]
     if early.size >= FEWEST_LAUNCHES and early.mean() > 0.5:
         return f"{early.mean():.0%} of the operations begin before the calls that launched them"
     return _late(timeline)
+
+
+def launched_by_none(timeline: Timeline) -> str | None:
+    """The operations of which no call that launched them was traced, where they are a noticeable part of the time."""
+    ops = timeline.ops
+    length, alone = (ops["end"] - ops["start"]).to_numpy(), (ops["call"] == NO_CALL).to_numpy()
+    share = length[alone].sum() / max(1, length.sum())
+    if share < NOTICED:
+        return None
+    of_time = f"{100 * share:.1f} % of the GPU's time"
+    return f"{alone.sum():,} of {alone.size:,} operations ({of_time}; their calls were not traced)"
 
 
 def _late(timeline: Timeline) -> str | None:

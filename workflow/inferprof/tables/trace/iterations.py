@@ -29,12 +29,26 @@ def of_case(timeline: Timeline, name: str | None = None) -> Timeline:
     name: another program's range around an inference, which becomes an iteration. Raises UserError where there is no
     such range, with those that are there.
     """
-    named = timeline if name is None else _renamed(timeline, name)
+    named = _outermost(timeline if name is None else _renamed(timeline, name))
     if not is_iteration(named).any():
         return named
     own = _of_processes(named)
     around = _around(own)
     return _until_done(_of_threads(own, around), around)
+
+
+def _outermost(timeline: Timeline) -> Timeline:
+    """With another name for iterations inside of iterations, as a module of a module of its own kind has them: the
+    outer one is the inference."""
+    paths = [path.split(PATH_SEPARATOR) for path in timeline.paths]
+    if all(path.count(ITERATION) < 2 for path in paths):
+        return timeline
+    firsts = [path.index(ITERATION) if ITERATION in path else 0 for path in paths]
+    inner = [
+        [NONE if part == ITERATION and place > first else part for place, part in enumerate(path)]
+        for path, first in zip(paths, firsts, strict=True)
+    ]
+    return replace(timeline, paths=[PATH_SEPARATOR.join(path) for path in inner])
 
 
 def is_iteration(timeline: Timeline) -> Mask:
