@@ -176,3 +176,88 @@ def test_a_product_of_nothing_is_no_product_of_unknown_size(tmp_path: Path) -> N
 def test_a_vector_multiplies_as_a_row_or_a_column(tmp_path: Path) -> None:
     model = parsed("g (float[8] x, float[8,4] w) => (float[4] y) { y = MatMul(x, w) }")
     assert audited(tmp_path, model)["macs"] == 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("imports", "normalized"),
+    [
+        ('"": 18', "GroupNormalization<num_groups: int = 2>(x, g, g)"),
+        ('"": 21', "GroupNormalization<num_groups: int = 2>(x, g, g)"),
+        ('"": 17, "com.microsoft": 1', "com.microsoft.QuickGelu(x)"),
+        ('"": 17, "com.microsoft": 1', "com.microsoft.SkipLayerNormalization(x, x, g)"),
+    ],
+)
+def test_products_behind_what_onnx_infers_nothing_of_are_counted(
+    imports: str, normalized: str, tmp_path: Path
+) -> None:
+    graph = (
+        f"g (float[2,4,8] x, float[4] g, float[8,3] w) => (float[2,4,3] y) {{ h = {normalized} y = MatMul(h, w) }}"
+    )
+    result = audited(tmp_path, parsed(graph, imports))
+    assert (result["macs"], result["products_of_unknown_size"]) == (2 * 4 * 8 * 3, [])
+
+
+def test_the_sum_beside_a_fused_normalization_has_its_shape_too(tmp_path: Path) -> None:
+    graph = """g (float[2,8] x, float[8] g, float[8,3] w) => (float[2,3] y) {
+        h, m, v, s = com.microsoft.SkipLayerNormalization(x, x, g) y = MatMul(s, w) }"""
+    assert audited(tmp_path, parsed(graph, '"": 17, "com.microsoft": 1'))["macs"] == 2 * 8 * 3
+
+
+def test_weights_that_old_files_list_as_inputs_have_sizes(tmp_path: Path) -> None:
+    model = parsed("g (float[2,8] x, float[8,4] w) => (float[2,4] y) { y = MatMul(x, w) }", '"": 9')
+    model.ir_version = 3
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 4), np.float32), "w"))
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["products_of_unknown_size"]) == (2 * 8 * 4, [])
+
+
+def test_an_input_that_is_an_output_as_well_keeps_its_type(tmp_path: Path) -> None:
+    model = parsed("g (float16[2,8] x, float16[8,4] w) => (float16[2,8] x, float16[2,4] y) { y = MatMul(x, w) }")
+    assert audited(tmp_path, model)["macs_share"] == {"float16": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["value_floats", "sparse_value"])
+def test_a_constant_is_a_weight_in_each_of_its_forms(kind: str, tmp_path: Path) -> None:
+    zeros, place = np.ones(1, np.float32), np.array([3])
+    sparse = onnx.helper.make_sparse_tensor(*map(onnx.numpy_helper.from_array, (zeros, place), ("w", "i")), [8])
+    value = [1.0] * 8 if kind == "value_floats" else sparse
+    model = parsed("g (float[2,8] x) => (float[2] y) { w = Constant() y = MatMul(x, w) }")
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute(kind, value))
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["weight_bytes"]) == (16, {"float32": 32})
+
+
+def test_a_branch_that_the_sizes_choose_is_the_one_that_runs(tmp_path: Path) -> None:
+    graph = """g (float[b,8] x, float[8,8] w) => (float[b,8] y) <int64 eight = {8}> {
+        s = Shape<start = 1>(x) n = Squeeze(s) c = Equal(n, eight)
+        y = If(c) <then_branch = t () => (float[b,8] t1) { t1 = MatMul(x, w) },
+                   else_branch = e () => (float[b,8] e2) { e1 = MatMul(x, w) e2 = MatMul(e1, w) }> }"""
+    result = audited(tmp_path, parsed(graph))
+    assert (result["macs"], result["branches"]) == (8 * 8, [])
+
+
+LOCAL = '<domain: "own", opset_import: ["": {opset}, "own": 1]> {name} (p, w) => (q) {{ {body} }}'
+
+
+def test_a_local_function_of_another_opset_is_counted(tmp_path: Path) -> None:
+    function = LOCAL.format(opset=13, name="f", body="h = MatMul(p, w) q = ReduceMean<axes: ints = [1]>(h)")
+    model = parsed(
+        f"g (float[2,8] x, float[8,8] w) => (float[2,1] y) {{ y = own.f(x, w) }} {function}", '"": 18, "own": 1'
+    )
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["foreign_domains"]) == (2 * 8 * 8, {})
+
+
+def test_overloads_of_a_function_may_call_each_other(tmp_path: Path) -> None:
+    functions = [LOCAL.format(opset=18, name="f", body=body) for body in ("q = MatMul(p, w)", "q = own.f(p, w)")]
+    model = parsed(
+        f"g (float[2,8] x, float[8,8] w) => (float[2,8] y) {{ y = own.f(x, w) }} {' '.join(functions)}",
+        '"": 18, "own": 1',
+    )
+    model.ir_version = 10
+    model.functions[0].overload = model.functions[1].node[0].overload = "plain"
+    model.functions[1].overload = model.graph.node[0].overload = "outer"
+    assert audited(tmp_path, model)["macs"] == 2 * 8 * 8
+    model.functions[1].node[0].overload = "outer"
+    with pytest.raises(UserError, match="own:f:outer calls itself"):
+        audited(tmp_path, model)

@@ -109,10 +109,7 @@ def _weights(graph: Any) -> Iterator[Any]:
     """The constants that a graph stores: initializers, and what its Constant nodes hold."""
     yield from graph.initializer
     yield from map(onnx_graph.dense, graph.sparse_initializer)
-    for node in graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.name == "value":
-                yield _named(attribute.t, node.output[0])
+    yield from (_named(held, node.output[0]) for node in graph.node if (held := onnx_graph.constant(node)))
 
 
 def _renamed(node: Any, names: Mapping[str, str]) -> Any:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from inferprof.errors import UserError
 from inferprof.files import written_whole
 from inferprof.model import onnx_graph, validity
+from inferprof.model.inference import FIRST_IR_WITHOUT_LISTED_WEIGHTS
 from inferprof.model.model_spec import InputSpec, ModelSpec
 
 if TYPE_CHECKING:
     import onnx
 
-FIRST_IR_WITHOUT_LISTED_WEIGHTS = 4
-"""Before it, each weight had to be listed among the inputs."""
 MAX_BYTES = 2**31 - 1
 """What one protobuf message may hold."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import graphlib
@@ -11,13 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError, failures_of, no_file
-from inferprof.model.operators import is_quantized
+from inferprof.model.operators import STANDARD_DOMAINS, is_quantized
 
 if TYPE_CHECKING:
     import onnx
 
 VALUES = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 """The fields of a tensor that one of them has its elements in."""
+_NUMBERS = {
+    "value_float": 1,
+    "value_floats": 1,
+    "value_int": 7,
+    "value_ints": 7,
+    "value_string": 8,
+    "value_strings": 8,
+}
+"""Attributes of a Constant that hold no tensor → TensorProto's number of their type."""
 
 
 def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
@@ -44,13 +54,15 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
                 f"{path} is not a valid ONNX model: node {node.name or node.op_type} {lacks}; export it again"
             )
     calls = {
-        (function.domain, function.name): {(node.domain, node.op_type) for node in function.node}
+        (function.domain, function.name, function.overload): {
+            (n.domain, n.op_type, n.overload) for n in function.node
+        }
         for function in model.functions
     }
     try:
         graphlib.TopologicalSorter(calls).prepare()
     except graphlib.CycleError as error:
-        name = ":".join(error.args[1][0])
+        name = ":".join(filter(None, error.args[1][0]))
         raise UserError(
             f"{path} is not a valid ONNX model: its function {name} calls itself; export it again"
         ) from None
@@ -111,6 +123,24 @@ def dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     array = np.zeros(tuple(sparse.dims), values.dtype)
     array[np.unravel_index(places, array.shape) if places.ndim == 1 else tuple(places.T)] = values
     return onnx.numpy_helper.from_array(array, sparse.values.name)
+
+
+def constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """What a Constant node holds, in whichever of its attributes; None of any other node."""
+    import onnx
+
+    if node.op_type != "Constant" or node.domain not in STANDARD_DOMAINS or not node.attribute:
+        return None
+    value = onnx.helper.get_attribute_value(node.attribute[0])
+    if isinstance(value, onnx.SparseTensorProto):
+        return dense(value)
+    if isinstance(value, onnx.TensorProto):
+        return value
+    number = _NUMBERS.get(node.attribute[0].name)
+    if number is None:
+        return None
+    many = isinstance(value, Sequence) and not isinstance(value, bytes)
+    return onnx.helper.make_tensor(node.output[0], number, [len(value)] if many else [], value if many else [value])
 
 
 def scalar(weight: onnx.TensorProto | None) -> Any:
@@ -208,13 +238,22 @@ def _sort(graph: onnx.GraphProto, path: Path) -> None:
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its local functions taken apart; itself where it has none."""
+    """The model with its local functions taken apart, also those of another opset; itself where it has none."""
     import onnx.inliner
 
     if not model.functions:
         return model
     with failures_of("onnx's inliner of local functions"):
-        return onnx.inliner.inline_local_functions(model)
+        flat = onnx.inliner.inline_local_functions(model)
+        if flat.functions:  # of another opset; converting them takes the types of what they are given
+            flat.graph.value_info.extend(
+                onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims)
+                for weight in flat.graph.initializer
+            )
+            with contextlib.suppress(RuntimeError, onnx.shape_inference.InferenceError):
+                typed = onnx.shape_inference.infer_shapes(flat)
+                flat = onnx.inliner.inline_local_functions(typed, convert_version=True)
+        return flat
 
 
 def read_by_any(graph: onnx.GraphProto) -> set[str]:
@@ -256,8 +295,7 @@ def quantized_nodes(model: onnx.ModelProto) -> list[str]:
         types |= {item.name: item.data_type for item in graph.initializer}
         types |= {value.name: value.type.tensor_type.elem_type for value in graph.input}
     nodes = [*all_nodes(model.graph), *(node for function in model.functions for node in function.node)]
-    constants = [(node.output[0], a.t) for node in nodes if node.op_type == "Constant" for a in node.attribute]
-    types |= {name: tensor.data_type for name, tensor in constants}
+    types |= {node.output[0]: held.data_type for node in nodes if (held := constant(node))}
     return [node.name or node.output[0] for node in nodes if is_quantized(node, types)]
 
 
