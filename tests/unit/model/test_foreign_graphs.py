@@ -99,6 +99,12 @@ def test_a_file_without_any_opset_is_counted_with_a_remark(shared: Path) -> None
     assert any("names no opset" in line for line in result["advice"])
 
 
+def test_a_file_that_names_only_another_domains_opset_is_counted_with_a_remark(tmp_path: Path) -> None:
+    model = parsed("g (float[2,8] x, float[8,4] w) => (float[2,4] y) { y = MatMul(x, w) }", '"my": 1')
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["no_opset"]) == (2 * 8 * 4, True)
+
+
 def test_int8_with_a_zero_point_is_not_tensorrts(repository: Path) -> None:
     result = audit.audit(repository / ONNX / "uint8.onnx", "int8", None)
     assert result["not_tensorrt_int8"] == {"q": "uint8, zero point 128", "dq": "uint8, zero point 128"}

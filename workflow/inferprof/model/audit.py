@@ -59,7 +59,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         },
         "branches": branches,
         "assumed_sizes": [*graph.assumed] if shape else [],
-        "no_opset": not model.opset_import,
+        "no_opset": not onnx_graph.opset(model),
         "weight_bytes": _weight_bytes(graph),
         "casts": counts["Cast"],
         "quantizers": sum(counts[name] for name in QUANTIZERS),
