@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.facts import facts, mentions, states
 
@@ -14,7 +15,7 @@ pytest.importorskip("modelopt")
 
 from inferprof import precisions, registry  # noqa: E402
 from inferprof.errors import CaseFailed, SystemRefusal, UserError, failures_of  # noqa: E402
-from inferprof.model import accuracy, export, model_spec, samples  # noqa: E402
+from inferprof.model import accuracy, audit, export, model_spec, onnx_file, samples  # noqa: E402
 from inferprof.plugins import ConvertRequest  # noqa: E402
 
 FAULTS = "tests/data/faults/onnx"
@@ -43,6 +44,35 @@ def written(folder: Path, graph: str, functions: str = "", imports: str = '"": 1
 @pytest.mark.parametrize("name", ["initializer_listed_as_input", "dupnames", "two_biases"])
 def test_what_older_exporters_write_is_converted(name: str, repository: Path, tmp_path: Path) -> None:
     assert converted("fp16", repository / FAULTS / f"{name}.onnx", tmp_path)["outcome"] == "pass"
+
+
+def test_products_without_names_keep_their_own_weights_in_int4(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "g (float[b,128] x) => (float[b,64] y) { h = MatMul(x, v) r = Relu(h) y = MatMul(r, w) }"
+    )
+    model = onnx.load(path)
+    for name, width in (("v", 128), ("w", 64)):
+        array = np.random.default_rng(width).standard_normal((128, width), np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    result = converted("int4", path, tmp_path)
+    assert result["outcome"] == "pass"
+    found = audit.audit(tmp_path / "int4.onnx", "int4", None)
+    assert (found["macs_share"], found["weight_bytes"]["int4"]) == ({"float16": 1.0}, 128 * (128 + 64) // 2)
+
+
+def test_a_name_is_given_to_each_node_without_taking_anothers(tmp_path: Path) -> None:
+    path = written(tmp_path, "g (float[2] x) => (float[2] y) { a = Relu(x) b = Relu(a) c = Relu(b) y = Relu(c) }")
+    model = onnx.load(path)
+    for node, name in zip(model.graph.node, ["", "a", "a", ""], strict=True):
+        node.name = name
+    assert [node.name for node in onnx_file.tidied(model).graph.node] == ["a_1", "a", "a_2", "y"]
+
+
+def test_int4_says_where_nothing_could_be_quantized(tmp_path: Path) -> None:
+    path = written(tmp_path, "g (float[b,4] x) => (float[b,4] y) { y = Relu(x) }")
+    facts = precisions.convert(registry.precisions()["int4"], request(path, tmp_path / "int4.onnx"))
+    assert facts["method"].endswith("nothing was quantized")
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int8"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +67,8 @@ def strip(message: Any) -> None:
 def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model as converters want it, which computes the same; where it can it is changed in place.
 
-    Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse; no two nodes have one name, and there
-    are no local functions, which converters drop.
+    Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse; each node has a name of its own, that
+    of its output where it had none, and there are no local functions, which converters drop.
     """
     model = onnx_graph.inlined(model)
     for graph in onnx_graph.graphs(model.graph):
@@ -82,13 +82,20 @@ def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
             kept = copy.deepcopy(values)
             del graph.input[:]
             graph.input.extend(kept)
-    used: set[str] = set()
-    for node in onnx_graph.all_nodes(model.graph):
-        if node.name in used:
-            names = (f"{node.name}_{number}" for number in itertools.count(1))
-            node.name = next(name for name in names if name not in used)
-        used |= {node.name} - {""}
+    _name_nodes(list(onnx_graph.all_nodes(model.graph)))
     return _with_shapes(model)
+
+
+def _name_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give each node a name of its own."""
+    given = {node.name for node in nodes}
+    used: set[str] = set()
+    for node in nodes:
+        wanted = node.name or next(filter(None, node.output))
+        numbered = (f"{wanted}_{number}" for number in itertools.count(1))
+        free = (name for name in numbered if name not in given | used)
+        node.name = wanted if wanted not in (used if node.name else given | used) else next(free)
+        used.add(node.name)
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:

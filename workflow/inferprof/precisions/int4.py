@@ -63,7 +63,7 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
         )
     conversion.save(autocast.rest(quantized, high, request.onnx), request.out)
     return conversion.facts(
-        f"ModelOpt INT4 weights in blocks of {block}, {method}, the rest in {high}",
+        f"ModelOpt INT4 weights in blocks of {block}, {method}, the rest in {high}{conversion.if_nothing(quantized)}",
         padded=padded,
         left=left,
         **conversion.calibration_facts(request, batches),
