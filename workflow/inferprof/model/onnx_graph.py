@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import graphlib
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ def outline(path: Path) -> onnx.ModelProto:
 @functools.cache
 def _outline(path: Path, _facts: tuple[int, int] | None) -> onnx.ModelProto:
     model = read(path)
-    for tensor in tensors(model.graph):
+    for tensor in tensors(model):
         for name in VALUES:
             tensor.ClearField(name)
     return model
@@ -96,10 +97,10 @@ def weight_files(path: Path) -> list[Path]:
     None of a file that cannot be read: its export fails and says why, and the rest of the study goes on.
     """
     try:
-        graph = outline(path).graph
+        model = outline(path)
     except UserError:
         return []
-    external = (tensor for tensor in tensors(graph) if tensor.data_location == type(tensor).EXTERNAL)
+    external = (tensor for tensor in tensors(model) if tensor.data_location == type(tensor).EXTERNAL)
     entries = (entry for tensor in external for entry in tensor.external_data if entry.key == "location")
     return list(dict.fromkeys(path.parent / entry.value for entry in entries))
 
@@ -152,18 +153,16 @@ def scalar(weight: onnx.TensorProto | None) -> Any:
     return onnx.numpy_helper.to_array(weight).item()
 
 
-def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a graph: initializers, constants, and those of its subgraphs."""
-    yield from graph.initializer
-    for item in graph.sparse_initializer:
-        yield from (item.values, item.indices)
-    for node in graph.node:
-        for attribute in node.attribute:
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model: initializers and constants of its graph, its local functions, and the bodies in these."""
+    for graph in itertools.chain.from_iterable(map(graphs, (model.graph, *model.functions))):
+        yield from getattr(graph, "initializer", ())  # a function has none
+        for item in getattr(graph, "sparse_initializer", ()):
+            yield from (item.values, item.indices)
+        for attribute in (attribute for node in graph.node for attribute in node.attribute):
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            for subgraph in bodies(attribute):
-                yield from tensors(subgraph)
 
 
 def bodies(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
@@ -171,8 +170,8 @@ def bodies(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
     return [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
 
 
-def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and the bodies in it."""
+def graphs(graph: Any) -> Iterator[Any]:
+    """A graph, or a local function, and the bodies in it."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
