@@ -154,7 +154,7 @@ def scalar(weight: onnx.TensorProto | None) -> Any:
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a model: initializers and constants of its graph, its local functions, and the bodies in these."""
+    """Every tensor of a model: initializers and constants of its graph, local functions, and the bodies in these."""
     for graph in itertools.chain.from_iterable(map(graphs, (model.graph, *model.functions))):
         yield from getattr(graph, "initializer", ())  # a function has none
         for item in getattr(graph, "sparse_initializer", ()):

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 Dims = tuple[int | str, ...]
 UNNAMED = "unnamed"
 """How the symbol ends that is offered for an axis without a size and a name."""
-BATCHES = (BATCH, "bs", "bsz")
-"""Short names of the batch, in whichever place: of many recurrent models the sequence comes first."""
 FOLLOWS = re.compile(r"[*/+%()]|\s-\s")
 """What a name of a dimension has that is an expression of other names."""
 
@@ -85,18 +83,16 @@ def stub(path: Path, described: Sequence[tuple[str, str, Dims]], open_sizes: Seq
 def _symbols(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     """A graph's names of dimensions → symbols of letters only, no two names with one symbol.
 
-    The batch is whatever has "batch" in its name, or else is called by BATCHES, or else the first named axis 0.
-    Digits are left out (`unk__214` → unk) unless two names would become one: then they turn into letters (s0, s1 →
-    sa, sb). What follows from other sizes (`batch*4`) has no symbol.
+    The batch is whatever has "batch" in its name, or else the first named axis 0. Digits are left out (`unk__214` →
+    unk) unless two names would become one: then they turn into letters (s0, s1 → sa, sb). What follows from other
+    sizes (`batch*4`) has no symbol.
     """
     named = [(axis, dim.dim_param) for value in values for axis, dim in enumerate(dimensions(value)) if dim.dim_param]
     named = [(axis, name) for axis, name in named if not FOLLOWS.search(name)]
     letters = {name: re.sub("[^a-z]", "", name.lower()) for _, name in named}
     first = [name for axis, name in named if axis == 0][:1]
-    batches = [name for name, short in letters.items() if "batch" in short] or [
-        name for name in letters if name.lower() in BATCHES
-    ]
-    symbols = dict.fromkeys(batches or first, BATCH)
+    batches = [name for name, short in letters.items() if "batch" in short] or first
+    symbols = dict.fromkeys(batches, BATCH)
     times = Counter(short for name, short in letters.items() if name not in symbols)
     for name, short in letters.items():
         if name in symbols:
