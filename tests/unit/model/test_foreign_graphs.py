@@ -162,6 +162,11 @@ def test_a_normalization_in_pieces_in_float16_is_told(repository: Path) -> None:
         ("s = Mul(x, x) m = ReduceMean<axes = [-1]>(s) e = Add(m, c) r = Sqrt(e) y = Div(x, r)", ["s"]),
         ("m = ReduceSumSquare<axes = [-1]>(x) r = Sqrt(m) y = Div(x, r)", ["m"]),
         ("r = ReduceL2<axes = [-1]>(x) y = Div(x, r)", ["r"]),
+        ("s = Mul(x, x) f = Cast<to = 1>(s) m = ReduceMean<axes = [-1]>(f) r = Sqrt(m) y = Cast<to = 10>(r)", ["s"]),
+        (
+            "s = Mul(x, x) m = ReduceMean<axes = [-1]>(s) e = Add(m, c) i = Identity(e) r = Sqrt(i) y = Div(x, r)",
+            ["s"],
+        ),
         ("s = Mul(x, x) y = Add(s, c)", []),
         ("s = Mul(x, x) y = ReduceMean<axes = [-1]>(s)", []),
         ("w = Cast<to = 1>(x) s = Mul(w, w) m = ReduceMean<axes = [-1]>(s) r = Sqrt(m) y = Cast<to = 10>(r)", []),
@@ -207,6 +212,20 @@ def test_the_sum_beside_a_fused_normalization_has_its_shape_too(tmp_path: Path) 
     graph = """g (float[2,8] x, float[8] g, float[8,3] w) => (float[2,3] y) {
         h, m, v, s = com.microsoft.SkipLayerNormalization(x, x, g) y = MatMul(s, w) }"""
     assert audited(tmp_path, parsed(graph, '"": 17, "com.microsoft": 1'))["macs"] == 2 * 8 * 3
+
+
+def test_products_behind_onnx_runtimes_quantized_sums_are_counted(tmp_path: Path) -> None:
+    graph = """g (int8[2,8] x, int8[1,8] b, int8[8,3] w) => (int8[2,3] y) <float s = {0.1}, int8 z = {0}> {
+        a = com.microsoft.QLinearAdd(b, s, z, x, s, z, s, z) h = com.microsoft.QLinearSigmoid(a, s, z, s, z)
+        y = QLinearMatMul(h, s, z, w, s, z, s, z) }"""
+    result = audited(tmp_path, parsed(graph, '"": 17, "com.microsoft": 1'))
+    assert (result["macs"], result["macs_share"]) == (2 * 8 * 3, {"int8": 1.0})
+
+
+def test_sizes_that_an_unknown_operator_makes_are_said_to_be_its(tmp_path: Path) -> None:
+    graph = "g (float[2,8] x, float[8,3] w) => (float[2,3] y) { h = my.F(x) y = MatMul(h, w) }"
+    line = next(line for line in audited(tmp_path, parsed(graph))["advice"] if "1 of 1 products" in line)
+    assert "of my make" in line
 
 
 def test_weights_that_old_files_list_as_inputs_have_sizes(tmp_path: Path) -> None:

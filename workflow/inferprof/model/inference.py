@@ -27,11 +27,16 @@ FIRST_IR_WITHOUT_LISTED_WEIGHTS = 4
 FIRST_OPSET_WITH_SHAPES = 9
 FIRST_OPSET_WITH_PARTS = 18
 """From which on Split says into how many parts."""
+_LIKE_INPUT_IN_ORT = (
+    "BiasGelu FastGelu Gelu QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QuickGelu SkipLayerNormalization"
+)
 LIKE_INPUT = {
     "": frozenset(("GroupNormalization", "SimplifiedLayerNormalization")),
-    "com.microsoft": frozenset(("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization")),
+    "com.microsoft": frozenset(_LIKE_INPUT_IN_ORT.split()),
 }
 """Domain → its operators that give the type and shape of their first input, and of which ONNX tells neither."""
+SHAPED_BY_TWO = frozenset(("QLinearAdd", "QLinearMul"))
+"""Operators of com.microsoft whose inputs 0 and 3 are broadcast."""
 SUMMED = 3
 """The output of SkipLayerNormalization that is the sum of what it normalizes, also of that type and shape."""
 Dims = Sequence[int | None]
@@ -265,9 +270,16 @@ def _as_standard(node: Any) -> None:
 
 
 def _as_its_input(node: Any) -> list[Any]:
-    """Turn an operator of LIKE_INPUT into an Identity; with it what gives its further outputs."""
+    """Turn an operator of LIKE_INPUT into an Identity, one of SHAPED_BY_TWO into an Add.
+
+    Returns the nodes that give its further outputs.
+    """
     import onnx
 
+    if node.domain == "com.microsoft" and node.op_type in SHAPED_BY_TWO:
+        node.domain, node.op_type = "", "Add"
+        del node.input[4:], node.input[1:3]
+        return []
     if node.op_type not in LIKE_INPUT.get(node.domain, ()):
         return []
     more = [onnx.helper.make_node("Identity", node.input[:1], [name]) for name in node.output[SUMMED:]]
