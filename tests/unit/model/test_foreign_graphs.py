@@ -261,6 +261,22 @@ def test_a_branch_that_the_sizes_choose_is_the_one_that_runs(tmp_path: Path) -> 
     assert (result["macs"], result["branches"]) == (8 * 8, [])
 
 
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_a_scan_of_opset_8_goes_through_each_sequence_of_its_batch(batch: int, tmp_path: Path) -> None:
+    graph = f"""g (float[{batch},6,8] x, float[8,4] w) => (float[{batch},6,4] y) {{
+        y = Scan<num_scan_inputs = 1, body = s (float[8] r) => (float[4] o) {{ o = MatMul(r, w) }}>("", x) }}"""
+    assert audited(tmp_path, parsed(graph, '"": 8'))["macs"] == batch * 6 * 8 * 4
+
+
+@pytest.mark.parametrize(("holds", "macs"), [(0, 0), (1, 3 * 2 * 8 * 8)])
+def test_a_loop_whose_condition_never_holds_runs_nothing(holds: int, macs: int, tmp_path: Path) -> None:
+    graph = f"""g (float[2,8] x, float[8,8] w) => (float[2,8] y) <int64 n = {{3}}, bool t = {{{holds}}}> {{
+        y = Loop<body = l (int64 i, bool c, float[2,8] a) => (bool d, float[2,8] b) {{
+            d = Identity(c) b = MatMul(a, w) }}>(n, t, x) }}"""
+    result = audited(tmp_path, parsed(graph))
+    assert (result["macs"], result["products_in_loops_of_unknown_length"]) == (macs, {})
+
+
 LOCAL = '<domain: "own", opset_import: ["": {opset}, "own": 1]> {name} (p, w) => (q) {{ {body} }}'
 
 

@@ -176,7 +176,9 @@ def _loop(node: Any, name: str, graph: Any, inferred: Inferred, model: Any) -> _
     given |= {inside: replace(given[inside], dims=()) for inside in formal[:2]}
     count, condition = [*node.input, "", ""][:2]
     trips = onnx_graph.scalar(inferred.values.get(count))
-    held = not condition or bool(onnx_graph.scalar(inferred.values.get(condition)))
+    held = True if not condition else onnx_graph.scalar(inferred.values.get(condition))
+    if held is not None and not held:
+        return _Body(name, graph, given, 0)
     goes_on = _always_true(graph, formal[1] if len(formal) > 1 else "")
     return _Body(name, graph, given, max(0, int(trips)) if trips is not None and held and goes_on else None)
 

@@ -95,10 +95,13 @@ def skeleton(model: Any, graph: Any, given: Mapping[str, Tensor], constants: Seq
 
 
 def _modern(model: Any) -> Any:
-    """The model in an opset whose operators tell their shapes, where ONNX can convert it; many of old ones don't."""
+    """The model in an opset whose operators tell their shapes, where ONNX can convert it; many of old ones don't.
+
+    One with a Scan is left as it is: ONNX takes the batch of opset 8 away from its inputs.
+    """
     import onnx
 
-    if onnx_graph.opset(model) >= FIRST_OPSET_WITH_SHAPES:
+    if onnx_graph.opset(model) >= FIRST_OPSET_WITH_SHAPES or any(node.op_type == "Scan" for node in model.graph.node):
         return model
     model.ir_version = onnx.IR_VERSION
     try:
