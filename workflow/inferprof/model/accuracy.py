@@ -236,8 +236,8 @@ def distance(expected: Array, actual: Array) -> dict[str, Any]:
     if a.shape != b.shape or not a.size:
         same = a.shape == b.shape
         return dict.fromkeys(DISTANCES) | {"max_abs_error": 0.0 if same else None}
-    known = np.isfinite(a) & np.isfinite(b)
-    a, b = np.where(known, a, 0.0), np.where(known, b, 0.0)
+    both_finite = np.isfinite(a) & np.isfinite(b)
+    a, b = np.where(both_finite, a, 0.0), np.where(both_finite, b, 0.0)
     rows_a, rows_b = a.reshape(len(a), -1), b.reshape(len(b), -1)
     with np.errstate(all="ignore"):
         norms = np.linalg.norm(rows_a, axis=1) * np.linalg.norm(rows_b, axis=1)
@@ -265,13 +265,13 @@ def collapse(expected: Array, actual: Array) -> str | None:
     if not actual.size:
         return None
     expected, actual = np.atleast_1d(expected), np.atleast_1d(actual)
-    if not (known := np.isfinite(expected)).any():
+    if not (was_finite := np.isfinite(expected)).any():
         return "fp32 itself gives no finite value"
     if np.isnan(actual).all():
         return "all NaN"
     if nans := int((np.isnan(actual) & ~np.isnan(expected)).sum()):
         return f"NaN in {nans} of {actual.size} values"
-    if overflows := int((np.isinf(actual) & known).sum()):
+    if overflows := int((np.isinf(actual) & was_finite).sum()):
         return f"overflow: infinite in {overflows} of {actual.size} values"
     if np.ptp(actual.astype(np.float64)) == 0 and np.ptp(expected.astype(np.float64)) > 0:
         return f"constant: every value is {actual.flat[0]:g}"

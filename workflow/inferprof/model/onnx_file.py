@@ -67,13 +67,15 @@ def strip(message: Any) -> None:
 def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model as converters want it, which computes the same; where it can it is changed in place.
 
-    Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse; each node has a name of its own, that
-    of its output where it had none, and there are no local functions, which converters drop.
+    Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse, and what a Constant holds or an
+    Identity renames is a weight as any other: converters look for weights among the initializers alone. Each node has
+    a name of its own, that of its output where it had none, and there are no local functions, which they drop.
     """
     model = onnx_graph.inlined(model)
     for graph in onnx_graph.graphs(model.graph):
         graph.initializer.extend(map(onnx_graph.dense, graph.sparse_initializer))
         graph.ClearField("sparse_initializer")
+        _store_weights(graph)
         weights = {item.name for item in graph.initializer}
         values = [value for value in graph.input if value.name not in weights]
         if weights:
@@ -84,6 +86,33 @@ def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
             graph.input.extend(kept)
     _name_nodes(list(onnx_graph.all_nodes(model.graph)))
     return _with_shapes(model)
+
+
+def _store_weights(graph: onnx.GraphProto) -> None:
+    """Make what Constant nodes hold initializers, and have those that Identity nodes rename read by their own names.
+
+    What the graph gives back stays what a node gives.
+    """
+    stored = {weight.name for weight in graph.initializer}
+    kept = {value.name for value in graph.output}
+    renamed: dict[str, str] = {}
+    for node in graph.node:
+        name, source = node.output[0], renamed.get(node.input[0], node.input[0]) if node.input else ""
+        if name in kept:
+            continue
+        if held := onnx_graph.constant(node):
+            graph.initializer.add().CopyFrom(held)
+            graph.initializer[-1].name = name
+            stored.add(name)
+        elif node.op_type == "Identity" and source in stored:
+            renamed[name] = source
+    for node in onnx_graph.all_nodes(graph):
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    made = {weight.name for weight in graph.initializer} | (renamed.keys() - onnx_graph.read_by_any(graph))
+    rest = [copy.deepcopy(node) for node in graph.node if node.output[0] not in made]
+    if len(rest) < len(graph.node):
+        del graph.node[:]
+        graph.node.extend(rest)
 
 
 def _name_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
