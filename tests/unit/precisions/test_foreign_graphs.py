@@ -61,6 +61,17 @@ def test_products_without_names_keep_their_own_weights_in_int4(tmp_path: Path) -
     assert (found["macs_share"], found["weight_bytes"]["int4"]) == ({"float16": 1.0}, 128 * (128 + 64) // 2)
 
 
+@pytest.mark.parametrize("before", ["Mul(x, v)", "MatMul(x, w)"])
+def test_a_product_behind_one_or_behind_a_scale_is_made_int4(before: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"g (float[b,128] x) => (float[b,128] y) {{ h = {before} y = MatMul(h, w) }}")
+    model = onnx.load(path)
+    for name, dims in (("v", [128]), ("w", [128, 128])):
+        array = np.random.default_rng(0).standard_normal(dims, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    assert converted("int4", path, tmp_path)["outcome"] == "pass"
+
+
 @pytest.mark.parametrize("held_by", ["Constant", "Identity"])
 def test_weights_that_a_node_holds_or_renames_are_quantized(held_by: str, tmp_path: Path) -> None:
     path = written(tmp_path, "g (float[b,128] x) => (float[b,64] y) { y = MatMul(x, w) }")
