@@ -204,11 +204,14 @@ JSON_TYPES: Final[Mapping[str, str]] = {
 
 def _violation(error: jsonschema.ValidationError) -> str:
     """What a schema does not allow, in YAML's words where it is the type of a value."""
+    import yaml
+
     if error.validator != "type":
         return str(error.message)
     wanted = error.validator_value if isinstance(error.validator_value, list) else [str(error.validator_value)]
     scalar = isinstance(error.instance, str | int | float) and not isinstance(error.instance, bool)
-    example = f": write [{error.instance}]" if wanted == ["array"] and scalar else ""
+    listed = wanted == ["array"] and scalar
+    example = f": write {yaml.safe_dump([error.instance], default_flow_style=True).strip()}" if listed else ""
     return f"{error.instance!r} is not {' or '.join(JSON_TYPES[name] for name in wanted)}{example}"
 
 
@@ -218,7 +221,10 @@ def _validator(schema: str, part: str | None) -> Any:
 
     content = json.loads(resources.files("inferprof").joinpath("schemas", f"{schema}.schema.json").read_text("utf-8"))
     whole = {**content, "$ref": f"#/$defs/{part}"} if part else content
-    return jsonschema.Draft202012Validator(whole)
+    draft = jsonschema.Draft202012Validator
+    types = draft.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 8.0 is no size
+    extend: Any = jsonschema.validators.extend
+    return extend(draft, type_checker=types)(whole)
 
 
 def check_values(content: Any, where: str) -> None:

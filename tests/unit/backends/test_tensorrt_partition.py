@@ -149,6 +149,26 @@ def test_a_local_function_is_judged_by_what_is_in_it(written: Written) -> None:
     assert partition(written(graph, '"": 17, "own": 1'), None)["static"]["taken"] == 1
 
 
+def test_the_loop_in_a_local_function_is_named(written: Written) -> None:
+    path = written(
+        "g (float[2,4] x, int64 n) => (float[2,4] y) { y = own.f(x, n) }"
+        '<domain: "own", opset_import: ["": 17]> f (a, m) => (b) { t = Constant<value = bool {1}>()'
+        " b = Loop<body = g (int64 i, bool c, float[2,4] s) => (bool c2, float[2,4] s2)"
+        " { c2 = Identity(c) s2 = Relu(s) }>(m, t, a) }",
+        '"": 17, "own": 1',
+    )
+    assert partition(path, None)["looped"] == ["Loop"]
+
+
+def test_a_weight_of_a_type_that_the_parser_lacks_is_the_reason(written: Written) -> None:
+    graph = """g (float[2,4] x) => (float[2,4] y) <float s = {0.1}, int16 z = {0}> {
+        q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"""
+    path = written(graph, '"": 21')
+    found = partition(path, None)["static"]
+    assert left(found) == [("QuantizeLinear 0", "number format"), ("DequantizeLinear 1", "number format")]
+    assert all(one["words"].endswith("initializer: z") for one in found["left"])
+
+
 def test_a_graph_without_its_weights_is_refused(repository: Path) -> None:
     with pytest.raises(UserError, match=naming("ext_weights.data", "missing")):
         partition(repository / "tests/data/faults/onnx/weights_missing/missing.onnx", None)

@@ -93,6 +93,27 @@ def test_fewer_nans_than_in_fp32_are_no_collapse() -> None:
     assert accuracy.collapse(array([NAN, 2.0], [NAN, 4.0]), array([1.0, 2.0], [NAN, 4.0])) is None
 
 
+def test_values_that_are_not_finite_in_fp32_hide_no_error_of_the_others() -> None:
+    found = compared(array([NAN, 3.0], [INF, 4.0]), array([NAN, 3.0], [INF, 9.0]))
+    assert (found["outcome"], found["outputs"]["y"]["max_abs_error"]) == ("fail", 5.0)
+    assert "2 values of fp32" in found["reason"]
+    assert compared(array([NAN, 3.0], [NAN, 4.0]), array([NAN, 3.0], [NAN, 4.0]))["outcome"] == "pass"
+
+
+def test_a_value_that_is_no_number_any_more_is_found_beside_one_that_became_a_number() -> None:
+    assert accuracy.collapse(array([NAN, 2.0], [3.0, 4.0]), array([1.0, 2.0], [NAN, 4.0])) == "NaN in 1 of 4 values"
+
+
+def test_where_fp32_gives_nothing_finite_nothing_passes() -> None:
+    found = compared(array([NAN, INF]), array([NAN, INF]))
+    assert (found["outcome"], len(found["collapse"])) == ("fail", 1)
+
+
+def test_a_scalar_collapses_as_any_other_output_does() -> None:
+    assert accuracy.collapse(np.array(2.0), np.array(NAN)) == "all NaN"
+    assert accuracy.collapse(np.array(2.0), np.array(3.0)) is None
+
+
 def test_a_scalar_output_has_a_distance() -> None:
     found = accuracy.distance(np.array(2.0), np.array(2.5))
     assert (found["max_abs_error"], found["cosine_min"]) == (0.5, 1.0)

@@ -297,3 +297,22 @@ def test_an_einsum_takes_in_its_operands_from_left_to_right(equation, shapes, ma
     inputs = [value(name, FLOAT16, *shape) for name, shape in zip(names, shapes, strict=True)]
     found = counted(tmp_path, nodes, inputs, [value("y", FLOAT16)], [])
     assert numbers(found, "einsum")[0] == 2 * macs
+
+
+def test_what_is_dequantized_for_the_caller_is_written_in_the_callers_type(tmp_path):
+    number = onnx.numpy_helper.from_array
+    found = counted(
+        tmp_path,
+        [
+            node("QuantizeLinear", ["x", "s"], ["q"], "quantize"),
+            node("DequantizeLinear", ["q", "s"], ["d"], "dequantize"),
+            node("Transpose", ["d"], ["y"], "turn", perm=[1, 0]),
+        ],
+        [value("x", FLOAT, "b", 8)],
+        [value("d", FLOAT, "b", 8), value("y", FLOAT, 8, "b")],
+        [number(np.float32(0.1), "s")],
+    )
+    values = 4 * 8
+    assert numbers(found, "dequantize") == (2 * values, values, 4 * values, 4)
+    assert numbers(found, "turn")[2] == 4 * values
+    assert found["outputs"] == 2 * 4 * values

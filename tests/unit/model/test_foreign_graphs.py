@@ -99,6 +99,12 @@ def test_a_file_without_any_opset_is_counted_with_a_remark(shared: Path) -> None
     assert any("names no opset" in line for line in result["advice"])
 
 
+def test_a_file_that_names_only_another_domains_opset_is_counted_with_a_remark(tmp_path: Path) -> None:
+    model = parsed("g (float[2,8] x, float[8,4] w) => (float[2,4] y) { y = MatMul(x, w) }", '"my": 1')
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["no_opset"]) == (2 * 8 * 4, True)
+
+
 def test_int8_with_a_zero_point_is_not_tensorrts(repository: Path) -> None:
     result = audit.audit(repository / ONNX / "uint8.onnx", "int8", None)
     assert result["not_tensorrt_int8"] == {"q": "uint8, zero point 128", "dq": "uint8, zero point 128"}
@@ -156,6 +162,11 @@ def test_a_normalization_in_pieces_in_float16_is_told(repository: Path) -> None:
         ("s = Mul(x, x) m = ReduceMean<axes = [-1]>(s) e = Add(m, c) r = Sqrt(e) y = Div(x, r)", ["s"]),
         ("m = ReduceSumSquare<axes = [-1]>(x) r = Sqrt(m) y = Div(x, r)", ["m"]),
         ("r = ReduceL2<axes = [-1]>(x) y = Div(x, r)", ["r"]),
+        ("s = Mul(x, x) f = Cast<to = 1>(s) m = ReduceMean<axes = [-1]>(f) r = Sqrt(m) y = Cast<to = 10>(r)", ["s"]),
+        (
+            "s = Mul(x, x) m = ReduceMean<axes = [-1]>(s) e = Add(m, c) i = Identity(e) r = Sqrt(i) y = Div(x, r)",
+            ["s"],
+        ),
         ("s = Mul(x, x) y = Add(s, c)", []),
         ("s = Mul(x, x) y = ReduceMean<axes = [-1]>(s)", []),
         ("w = Cast<to = 1>(x) s = Mul(w, w) m = ReduceMean<axes = [-1]>(s) r = Sqrt(m) y = Cast<to = 10>(r)", []),
@@ -176,3 +187,118 @@ def test_a_product_of_nothing_is_no_product_of_unknown_size(tmp_path: Path) -> N
 def test_a_vector_multiplies_as_a_row_or_a_column(tmp_path: Path) -> None:
     model = parsed("g (float[8] x, float[8,4] w) => (float[4] y) { y = MatMul(x, w) }")
     assert audited(tmp_path, model)["macs"] == 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("imports", "normalized"),
+    [
+        ('"": 18', "GroupNormalization<num_groups: int = 2>(x, g, g)"),
+        ('"": 21', "GroupNormalization<num_groups: int = 2>(x, g, g)"),
+        ('"": 17, "com.microsoft": 1', "com.microsoft.QuickGelu(x)"),
+        ('"": 17, "com.microsoft": 1', "com.microsoft.SkipLayerNormalization(x, x, g)"),
+    ],
+)
+def test_products_behind_what_onnx_infers_nothing_of_are_counted(
+    imports: str, normalized: str, tmp_path: Path
+) -> None:
+    graph = (
+        f"g (float[2,4,8] x, float[4] g, float[8,3] w) => (float[2,4,3] y) {{ h = {normalized} y = MatMul(h, w) }}"
+    )
+    result = audited(tmp_path, parsed(graph, imports))
+    assert (result["macs"], result["products_of_unknown_size"]) == (2 * 4 * 8 * 3, [])
+
+
+def test_the_sum_beside_a_fused_normalization_has_its_shape_too(tmp_path: Path) -> None:
+    graph = """g (float[2,8] x, float[8] g, float[8,3] w) => (float[2,3] y) {
+        h, m, v, s = com.microsoft.SkipLayerNormalization(x, x, g) y = MatMul(s, w) }"""
+    assert audited(tmp_path, parsed(graph, '"": 17, "com.microsoft": 1'))["macs"] == 2 * 8 * 3
+
+
+def test_products_behind_onnx_runtimes_quantized_sums_are_counted(tmp_path: Path) -> None:
+    graph = """g (int8[2,8] x, int8[1,8] b, int8[8,3] w) => (int8[2,3] y) <float s = {0.1}, int8 z = {0}> {
+        a = com.microsoft.QLinearAdd(b, s, z, x, s, z, s, z) h = com.microsoft.QLinearSigmoid(a, s, z, s, z)
+        y = QLinearMatMul(h, s, z, w, s, z, s, z) }"""
+    result = audited(tmp_path, parsed(graph, '"": 17, "com.microsoft": 1'))
+    assert (result["macs"], result["macs_share"]) == (2 * 8 * 3, {"int8": 1.0})
+
+
+def test_sizes_that_an_unknown_operator_makes_are_said_to_be_its(tmp_path: Path) -> None:
+    graph = "g (float[2,8] x, float[8,3] w) => (float[2,3] y) { h = my.F(x) y = MatMul(h, w) }"
+    line = next(line for line in audited(tmp_path, parsed(graph))["advice"] if "1 of 1 products" in line)
+    assert "of my make" in line
+
+
+def test_weights_that_old_files_list_as_inputs_have_sizes(tmp_path: Path) -> None:
+    model = parsed("g (float[2,8] x, float[8,4] w) => (float[2,4] y) { y = MatMul(x, w) }", '"": 9')
+    model.ir_version = 3
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 4), np.float32), "w"))
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["products_of_unknown_size"]) == (2 * 8 * 4, [])
+
+
+def test_an_input_that_is_an_output_as_well_keeps_its_type(tmp_path: Path) -> None:
+    model = parsed("g (float16[2,8] x, float16[8,4] w) => (float16[2,8] x, float16[2,4] y) { y = MatMul(x, w) }")
+    assert audited(tmp_path, model)["macs_share"] == {"float16": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["value_floats", "sparse_value"])
+def test_a_constant_is_a_weight_in_each_of_its_forms(kind: str, tmp_path: Path) -> None:
+    zeros, place = np.ones(1, np.float32), np.array([3])
+    sparse = onnx.helper.make_sparse_tensor(*map(onnx.numpy_helper.from_array, (zeros, place), ("w", "i")), [8])
+    value = [1.0] * 8 if kind == "value_floats" else sparse
+    model = parsed("g (float[2,8] x) => (float[2] y) { w = Constant() y = MatMul(x, w) }")
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute(kind, value))
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["weight_bytes"]) == (16, {"float32": 32})
+
+
+def test_a_branch_that_the_sizes_choose_is_the_one_that_runs(tmp_path: Path) -> None:
+    graph = """g (float[b,8] x, float[8,8] w) => (float[b,8] y) <int64 eight = {8}> {
+        s = Shape<start = 1>(x) n = Squeeze(s) c = Equal(n, eight)
+        y = If(c) <then_branch = t () => (float[b,8] t1) { t1 = MatMul(x, w) },
+                   else_branch = e () => (float[b,8] e2) { e1 = MatMul(x, w) e2 = MatMul(e1, w) }> }"""
+    result = audited(tmp_path, parsed(graph))
+    assert (result["macs"], result["branches"]) == (8 * 8, [])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_a_scan_of_opset_8_goes_through_each_sequence_of_its_batch(batch: int, tmp_path: Path) -> None:
+    graph = f"""g (float[{batch},6,8] x, float[8,4] w) => (float[{batch},6,4] y) {{
+        y = Scan<num_scan_inputs = 1, body = s (float[8] r) => (float[4] o) {{ o = MatMul(r, w) }}>("", x) }}"""
+    assert audited(tmp_path, parsed(graph, '"": 8'))["macs"] == batch * 6 * 8 * 4
+
+
+@pytest.mark.parametrize(("holds", "macs"), [(0, 0), (1, 3 * 2 * 8 * 8)])
+def test_a_loop_whose_condition_never_holds_runs_nothing(holds: int, macs: int, tmp_path: Path) -> None:
+    graph = f"""g (float[2,8] x, float[8,8] w) => (float[2,8] y) <int64 n = {{3}}, bool t = {{{holds}}}> {{
+        y = Loop<body = l (int64 i, bool c, float[2,8] a) => (bool d, float[2,8] b) {{
+            d = Identity(c) b = MatMul(a, w) }}>(n, t, x) }}"""
+    result = audited(tmp_path, parsed(graph))
+    assert (result["macs"], result["products_in_loops_of_unknown_length"]) == (macs, {})
+
+
+LOCAL = '<domain: "own", opset_import: ["": {opset}, "own": 1]> {name} (p, w) => (q) {{ {body} }}'
+
+
+def test_a_local_function_of_another_opset_is_counted(tmp_path: Path) -> None:
+    function = LOCAL.format(opset=13, name="f", body="h = MatMul(p, w) q = ReduceMean<axes: ints = [1]>(h)")
+    model = parsed(
+        f"g (float[2,8] x, float[8,8] w) => (float[2,1] y) {{ y = own.f(x, w) }} {function}", '"": 18, "own": 1'
+    )
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["foreign_domains"]) == (2 * 8 * 8, {})
+
+
+def test_overloads_of_a_function_may_call_each_other(tmp_path: Path) -> None:
+    functions = [LOCAL.format(opset=18, name="f", body=body) for body in ("q = MatMul(p, w)", "q = own.f(p, w)")]
+    model = parsed(
+        f"g (float[2,8] x, float[8,8] w) => (float[2,8] y) {{ y = own.f(x, w) }} {' '.join(functions)}",
+        '"": 18, "own": 1',
+    )
+    model.ir_version = 10
+    model.functions[0].overload = model.functions[1].node[0].overload = "plain"
+    model.functions[1].overload = model.graph.node[0].overload = "outer"
+    assert audited(tmp_path, model)["macs"] == 2 * 8 * 8
+    model.functions[1].node[0].overload = "outer"
+    with pytest.raises(UserError, match="own:f:outer calls itself"):
+        audited(tmp_path, model)

@@ -117,6 +117,8 @@ def test_yaml_says_what_the_source_reads_and_what_is_common(repository):
         (TOKENS.replace("[b, s]", "[b, 0]"), "inputs.0.dims.1: 0"),
         (TOKENS.replace("integers:9", "integer:9"), "inputs.0.data: 'integer:9' does not match"),
         (TOKENS.replace("integers:9", "constant:1.2.3"), "inputs.0.data: 'constant:1.2.3' does not match"),
+        (TOKENS.replace("[b, s]", "[b, 8.0]"), "inputs.0.dims.1: 8.0"),
+        (TOKENS + "seed: 1.0\n", "seed: 1.0 is not a whole number"),
         (TOKENS + "opset: eleven\n", "opset: 'eleven' is not a whole number"),
         (TOKENS + "revision: main\n", "revision: 'main' does not match"),
         (TOKENS + "sizes: {t: 8}\n", "no input has the symbol t; they have b, s"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.facts import naming, states
+from tests.unit.facts import mentions, naming, states
 
 onnx = pytest.importorskip("onnx")
 
@@ -64,11 +64,26 @@ def external(folder: Path, **told: str) -> Path:
         ({"location": "../w.bin"}, "outside"),
         ({"location": "sub/../../w.bin"}, "outside"),
         ({"location": "/etc/passwd"}, "outside"),
-        ({"offset": "0"}, "outside"),
+        ({"offset": "0"}, "no file"),
     ],
 )
 def test_external_data_that_are_not_as_told_are_refused(told: dict[str, str], said: str, tmp_path: Path) -> None:
     assert said in refused(external(tmp_path, **told))
+
+
+def test_external_data_of_a_local_function_are_checked_and_named(tmp_path: Path) -> None:
+    model = parsed(
+        "g (float[b,8] x) => (float[b,4] y) { y = own.f(x) }"
+        '<domain: "own", opset_import: ["": 17]> f (p) => (q) { w = Constant<value = float {1}>() q = MatMul(p, w) }'
+    )
+    model.opset_import.add(domain="own", version=1)
+    held = onnx.TensorProto(data_type=1, dims=[8, 4], data_location=onnx.TensorProto.EXTERNAL)
+    held.external_data.add(key="location", value="w.bin")
+    model.functions[0].node[0].attribute[0].t.CopyFrom(held)
+    path = saved(tmp_path, model)
+    assert mentions(refused(path), "w.bin", "Constant", "missing")
+    (tmp_path / "w.bin").write_bytes(np.ones((8, 4), np.float32).tobytes())
+    assert onnx_graph.weight_files(path) == [tmp_path / "w.bin"]
 
 
 def test_external_data_beside_the_file_are_read(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.facts import facts, mentions, states
 
@@ -14,7 +15,7 @@ pytest.importorskip("modelopt")
 
 from inferprof import precisions, registry  # noqa: E402
 from inferprof.errors import CaseFailed, SystemRefusal, UserError, failures_of  # noqa: E402
-from inferprof.model import accuracy, export, model_spec, samples  # noqa: E402
+from inferprof.model import accuracy, audit, export, model_spec, onnx_file, samples  # noqa: E402
 from inferprof.plugins import ConvertRequest  # noqa: E402
 
 FAULTS = "tests/data/faults/onnx"
@@ -43,6 +44,79 @@ def written(folder: Path, graph: str, functions: str = "", imports: str = '"": 1
 @pytest.mark.parametrize("name", ["initializer_listed_as_input", "dupnames", "two_biases"])
 def test_what_older_exporters_write_is_converted(name: str, repository: Path, tmp_path: Path) -> None:
     assert converted("fp16", repository / FAULTS / f"{name}.onnx", tmp_path)["outcome"] == "pass"
+
+
+def test_products_without_names_keep_their_own_weights_in_int4(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "g (float[b,128] x) => (float[b,64] y) { h = MatMul(x, v) r = Relu(h) y = MatMul(r, w) }"
+    )
+    model = onnx.load(path)
+    for name, width in (("v", 128), ("w", 64)):
+        array = np.random.default_rng(width).standard_normal((128, width), np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    result = converted("int4", path, tmp_path)
+    assert result["outcome"] == "pass"
+    found = audit.audit(tmp_path / "int4.onnx", "int4", None)
+    assert (found["macs_share"], found["weight_bytes"]["int4"]) == ({"float16": 1.0}, 128 * (128 + 64) // 2)
+
+
+@pytest.mark.parametrize("before", ["Mul(x, v)", "MatMul(x, w)"])
+def test_a_product_behind_one_or_behind_a_scale_is_made_int4(before: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"g (float[b,128] x) => (float[b,128] y) {{ h = {before} y = MatMul(h, w) }}")
+    model = onnx.load(path)
+    for name, dims in (("v", [128]), ("w", [128, 128])):
+        array = np.random.default_rng(0).standard_normal(dims, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    assert converted("int4", path, tmp_path)["outcome"] == "pass"
+
+
+@pytest.mark.parametrize("held_by", ["Constant", "Identity"])
+def test_weights_that_a_node_holds_or_renames_are_quantized(held_by: str, tmp_path: Path) -> None:
+    path = written(tmp_path, "g (float[b,128] x) => (float[b,64] y) { y = MatMul(x, w) }")
+    model = onnx.load(path)
+    model.ir_version = 3
+    weight = onnx.numpy_helper.from_array(np.random.default_rng(0).standard_normal((128, 64), np.float32), "stored")
+    if held_by == "Constant":
+        node = onnx.helper.make_node("Constant", [], ["w"], value=weight)
+    else:
+        node = onnx.helper.make_node("Identity", ["stored"], ["w"])
+        model.graph.initializer.append(weight)
+        model.graph.input.append(onnx.helper.make_tensor_value_info("stored", 1, [128, 64]))
+    model.graph.node.insert(0, node)
+    onnx.save(model, path)
+    assert converted("int4", path, tmp_path)["outcome"] == "pass"
+    assert audit.audit(tmp_path / "int4.onnx", "int4", None)["weight_bytes"]["int4"] == 128 * 64 // 2
+
+
+def test_constants_that_leave_the_graph_or_a_body_of_it_stay_nodes(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """g (float[2] x, bool c) => (float[2] y, float[2] k, float[2] j) {
+            k = Constant<value_floats = [1.0, 2.0]>() j = Identity(k) i = Identity(k) h = Add(x, i)
+            y = If(c) <then_branch = t () => (float[2] a) { a = Constant<value_floats = [3.0, 4.0]>() },
+                       else_branch = e () => (float[2] b) { b = Add(h, i) }> }""",
+    )
+    tidy = onnx_file.tidied(onnx.load(path))
+    assert [node.op_type for node in tidy.graph.node] == ["Constant", "Identity", "Identity", "Add", "If"]
+    feeds = {"x": np.ones(2, np.float32), "c": np.array(False)}
+    before, after = (accuracy.session(model).run(None, feeds) for model in (onnx.load(path), tidy))
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_name_is_given_to_each_node_without_taking_anothers(tmp_path: Path) -> None:
+    path = written(tmp_path, "g (float[2] x) => (float[2] y) { a = Relu(x) b = Relu(a) c = Relu(b) y = Relu(c) }")
+    model = onnx.load(path)
+    for node, name in zip(model.graph.node, ["", "a", "a", ""], strict=True):
+        node.name = name
+    assert [node.name for node in onnx_file.tidied(model).graph.node] == ["a_1", "a", "a_2", "y"]
+
+
+def test_int4_says_where_nothing_could_be_quantized(tmp_path: Path) -> None:
+    path = written(tmp_path, "g (float[b,4] x) => (float[b,4] y) { y = Relu(x) }")
+    facts = precisions.convert(registry.precisions()["int4"], request(path, tmp_path / "int4.onnx"))
+    assert facts["method"].endswith("nothing was quantized")
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int8"])

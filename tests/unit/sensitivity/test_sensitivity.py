@@ -408,3 +408,11 @@ def test_losses_of_0_and_overflows_have_a_part_that_goes(
     found = shares.gone(np.array([rest]), np.array([joint]))[0]
     assert np.isfinite(found)
     assert found == pytest.approx(share) if share is not None else found < 0
+
+
+def test_losses_of_bytes_and_truth_values_are_those_of_numbers() -> None:
+    white, truth = np.array([200, 100], np.uint8), np.array([True, False])
+    signal = measure.power(white)
+    assert signal == 200**2 + 100**2
+    assert measure.ratio(np.array([199, 103], np.uint8), white, signal) == (1 + 9) / signal
+    assert measure.ratio(~truth, truth, measure.power(truth)) == 2

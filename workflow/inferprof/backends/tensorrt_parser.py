@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Why = Literal["operator", "number format", "attributes", "dynamic shape", "not told"]
 """As in the ledger of a session (tables.nodes.fallback)."""
 UNTOLD: Final[tuple[Why, str]] = ("not told", "the graph does not tell the types around it")
+OF_ALL: Final = -1
+"""The index that the parser gives to an error of no node, such as a weight of a type that it lacks."""
 NO_OPERATOR: Final = "not among the operators of this parser"
 DEPTH: Final = 10
 """How often a stretch is asked about again; the provider's own limit is 1000 questions."""
@@ -29,7 +31,7 @@ NO_GPU: Final = re.compile(r"[^\n]*Cuda Runtime \(In catchCudaError[^\n]*")
 """What a parser on a machine without a driver adds to each of its errors."""
 _WORDS: Final[tuple[tuple[re.Pattern[str], Why], ...]] = (
     (re.compile(r"(?i)dynamic|number of output channels: -1|SymbolicValue|build.?time"), "dynamic shape"),
-    (re.compile(r"(?i)must have type|data ?type|has type"), "number format"),
+    (re.compile(r"(?i)must have type|data ?type|has type|import initializer"), "number format"),
     (re.compile(r"(?i)must be an initializer|is_weights|not a constant"), "attributes"),
     (re.compile(r"(?i)plugin|no importer|creator"), "operator"),
 )
@@ -57,15 +59,19 @@ def ask(trt: Any, path: Path, model: onnx.ModelProto, depth: int) -> Answer:
     parser = trt.OnnxParser(network, log)
     parser.supports_model_v2(model.SerializeToString(), str(path))
     errors = {error.node(): _why(error) for error in map(parser.get_error, range(parser.num_errors))}
+    of_all = errors.pop(OF_ALL, None)
     answer = Answer([], errors)
     for number in range(parser.num_subgraphs):
         nodes = sorted(parser.get_subgraph_nodes(number))
         if parser.is_subgraph_supported(number):
             answer.taken.append(nodes)
             continue
+        if of_all and len(nodes) == len(model.graph.node):  # it would answer the same again
+            answer.errors.update(dict.fromkeys(nodes, of_all))
+            continue
         part = _extracted(model, nodes) if depth else None
         if part is None:
-            answer.errors.update(dict.fromkeys(nodes, UNTOLD))
+            answer.errors.update(dict.fromkeys(nodes, of_all or UNTOLD))
             continue
         inner = ask(trt, path, part, depth - 1)
         answer.taken.extend([nodes[index] for index in subgraph] for subgraph in inner.taken)

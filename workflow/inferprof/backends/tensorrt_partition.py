@@ -43,7 +43,8 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
     `collectives`: the nodes between GPUs, where there are some.
     """
     model = onnx_graph.read(path)
-    looped = [node.name or node.op_type for node in onnx_graph.all_nodes(model.graph) if node.op_type in LOOPED]
+    nodes = list(onnx_graph.all_nodes(onnx_graph.inlined(model).graph))
+    looped = [node.name or node.op_type for node in nodes if node.op_type in LOOPED]
     if compiled := [index for index, node in enumerate(model.graph.node) if node.op_type == CONTEXT]:
         fixed = _described(model, Answer([[index] for index in compiled], {}))
         as_it_is = {"not_measured": "the graph was compiled: its partition is fixed"}
@@ -56,9 +57,7 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
         static = _asked(trt, path, _fixed(model, shapes)) if shapes else {"not_measured": NO_SIZES}
     else:
         static = _asked(trt, path, model)
-    talking = [
-        node.name or node.output[0] for node in onnx_graph.all_nodes(model.graph) if node.op_type == COLLECTIVE
-    ]
+    talking = [node.name or node.output[0] for node in nodes if node.op_type == COLLECTIVE]
     return {
         "by": f"TensorRT-RTX {trt.__version__}",
         "dynamic": dynamic,

@@ -210,6 +210,8 @@ def compare(
         if (why := collapse(array, actual.arrays[name]))
     ]
     outcome, reason = judge({name: value["sqnr_db"] for name, value in outputs.items()}, collapsed, tolerance)
+    if skipped := sum(array.size - int(np.isfinite(array).sum()) for array in expected.arrays.values()):
+        reason += f"; {skipped:,} values of fp32 are NaN or infinite, and not compared"
     return {
         "outcome": outcome,
         "reason": reason,
@@ -226,6 +228,7 @@ def distance(expected: Array, actual: Array) -> dict[str, Any]:
     """Cosine (mean and worst over samples), SQNR in dB over all values, largest absolute error.
 
     Of an empty output, or one of another shape, nothing is told but that two empty ones are the same.
+    Values that are NaN or infinite are left out: `collapse` finds them.
     SQNR = 10 log10(Σ expected² / Σ (expected − actual)²). None stands for "not finite": an SQNR of None with a
     `max_abs_error` of 0 is an identical output.
     """
@@ -233,6 +236,8 @@ def distance(expected: Array, actual: Array) -> dict[str, Any]:
     if a.shape != b.shape or not a.size:
         same = a.shape == b.shape
         return dict.fromkeys(DISTANCES) | {"max_abs_error": 0.0 if same else None}
+    both_finite = np.isfinite(a) & np.isfinite(b)
+    a, b = np.where(both_finite, a, 0.0), np.where(both_finite, b, 0.0)
     rows_a, rows_b = a.reshape(len(a), -1), b.reshape(len(b), -1)
     with np.errstate(all="ignore"):
         norms = np.linalg.norm(rows_a, axis=1) * np.linalg.norm(rows_b, axis=1)
@@ -259,11 +264,14 @@ def collapse(expected: Array, actual: Array) -> str | None:
         return f"shape {list(actual.shape)}, not {list(expected.shape)}"
     if not actual.size:
         return None
+    expected, actual = np.atleast_1d(expected), np.atleast_1d(actual)
+    if not (was_finite := np.isfinite(expected)).any():
+        return "fp32 itself gives no finite value"
     if np.isnan(actual).all():
         return "all NaN"
-    if (nans := int(np.isnan(actual).sum() - np.isnan(expected).sum())) > 0:
+    if nans := int((np.isnan(actual) & ~np.isnan(expected)).sum()):
         return f"NaN in {nans} of {actual.size} values"
-    if (overflows := int(np.isinf(actual).sum() - np.isinf(expected).sum())) > 0:
+    if overflows := int((np.isinf(actual) & was_finite).sum()):
         return f"overflow: infinite in {overflows} of {actual.size} values"
     if np.ptp(actual.astype(np.float64)) == 0 and np.ptp(expected.astype(np.float64)) > 0:
         return f"constant: every value is {actual.flat[0]:g}"

@@ -27,7 +27,10 @@ from inferprof.model.products import Product, one_branch, products_of
 from inferprof.model.typed_graph import TypedGraph
 from inferprof.words import counted
 
-NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
+NORMALIZATIONS = (
+    *("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization"),
+    "SkipLayerNormalization",
+)
 WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
 """The runtimes that know the operators of a domain outside the standard."""
 SHOWN = 5
@@ -59,7 +62,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         },
         "branches": branches,
         "assumed_sizes": [*graph.assumed] if shape else [],
-        "no_opset": not model.opset_import,
+        "no_opset": not onnx_graph.opset(model),
         "weight_bytes": _weight_bytes(graph),
         "casts": counts["Cast"],
         "quantizers": sum(counts[name] for name in QUANTIZERS),
@@ -239,9 +242,10 @@ def _uncounted(result: Mapping[str, Any], products: Sequence[Product]) -> list[s
     """What the multiply-accumulates leave out, or take for granted."""
     lines = []
     if unsized := result.get("products_of_unknown_size"):
+        unknown = "".join(f", or that operators of {domain} make" for domain in result.get("uncounted_domains", ()))
         lines.append(
-            f"{len(unsized)} of {len(products)} products have sizes that only a run tells, and count in no share: "
-            f"{_some(unsized)}"
+            f"{len(unsized)} of {len(products)} products have sizes that only a run tells{unknown}, and count in no "
+            f"share: {_some(unsized)}"
         )
     if looped := result.get("products_in_loops_of_unknown_length"):
         lines.append(

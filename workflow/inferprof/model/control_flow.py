@@ -109,10 +109,7 @@ def _weights(graph: Any) -> Iterator[Any]:
     """The constants that a graph stores: initializers, and what its Constant nodes hold."""
     yield from graph.initializer
     yield from map(onnx_graph.dense, graph.sparse_initializer)
-    for node in graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.name == "value":
-                yield _named(attribute.t, node.output[0])
+    yield from (_named(held, node.output[0]) for node in graph.node if (held := onnx_graph.constant(node)))
 
 
 def _renamed(node: Any, names: Mapping[str, str]) -> Any:
@@ -179,7 +176,9 @@ def _loop(node: Any, name: str, graph: Any, inferred: Inferred, model: Any) -> _
     given |= {inside: replace(given[inside], dims=()) for inside in formal[:2]}
     count, condition = [*node.input, "", ""][:2]
     trips = onnx_graph.scalar(inferred.values.get(count))
-    held = not condition or bool(onnx_graph.scalar(inferred.values.get(condition)))
+    held = True if not condition else onnx_graph.scalar(inferred.values.get(condition))
+    if held is not None and not held:
+        return _Body(name, graph, given, 0)
     goes_on = _always_true(graph, formal[1] if len(formal) > 1 else "")
     return _Body(name, graph, given, max(0, int(trips)) if trips is not None and held and goes_on else None)
 

@@ -13,13 +13,14 @@ FLOPs, with a multiply and an add as two:
 
 Bytes are those of an unfused run: each node reads its inputs and writes its output once, in the types that they
 are held in. A dequantizer is part of whoever reads it, so that a quantized operand counts in its own bits, with its
-scales. What only renames data (Reshape) is free, and so is what depends on constants alone: runtimes fold that.
+scales; what it gives to the caller is written in the caller's type. What only renames data (Reshape) is free, and so
+is what depends on constants alone: runtimes fold that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ COMPOSITE = {
     "SimplifiedLayerNormalization": 4,
     "BatchNormalization": 4,  # subtract, divide, scale, shift
     "Gelu": 5,  # divide, erf, add, two multiplies
-    **dict.fromkeys(QUANTIZERS, 2),  # divide, round
+    **dict.fromkeys((*QUANTIZERS, *DEQUANTIZERS), 2),  # divide, round; subtract, multiply
 }
 """FLOPs per output element of operators that others define."""
 ADDED_TO_A_GATE = 2
@@ -94,14 +95,14 @@ def cost(onnx: Path, shape: Shape, spec: ModelSpec | None = None) -> dict[str, A
 def cost_of(model: Any, graph: TypedGraph) -> dict[str, Any]:
     """The same of a loaded onnx.ModelProto."""
     constants = _constants(graph)
-    executed = [node for node in graph.nodes if _is_executed(node, graph, constants)]
     inputs = [value.name for value in onnx_graph.inputs(model)]
     outputs = [value.name for value in model.graph.output]
+    executed = [node for node in graph.nodes if _is_executed(node, graph, constants, outputs)]
     return {
         "inputs": _sum(_held(graph, name) for name in inputs),
-        "outputs": _sum(_held(graph, name) for name in outputs),
+        "outputs": _sum(_whole(graph, name) for name in outputs),
         "weights": _sum(_weights(executed, graph, constants).values()),
-        "nodes": [msgspec.to_builtins(_node(node, graph, constants)) for node in executed],
+        "nodes": [msgspec.to_builtins(_node(node, graph, constants, outputs)) for node in executed],
     }
 
 
@@ -116,18 +117,20 @@ def _constants(graph: TypedGraph) -> frozenset[str]:
     return frozenset(constants)
 
 
-def _is_executed(node: Any, graph: TypedGraph, constants: frozenset[str]) -> bool:
-    """Whether a runtime has to do something for a node: a Cast of what was just dequantized is part of that."""
-    if graph.runs(node) == 0 or node.op_type in VIEWS | DEQUANTIZERS | FLOW or constants.issuperset(node.output):
+def _is_executed(node: Any, graph: TypedGraph, constants: frozenset[str], outputs: Collection[str]) -> bool:
+    """Whether a runtime has to do something for a node: a Cast of what was just dequantized is part of that, and what
+    is dequantized only for other nodes is part of these."""
+    if graph.runs(node) == 0 or node.op_type in VIEWS | FLOW or constants.issuperset(node.output):
         return False
-    return node.op_type != "Cast" or graph.quantized_type(node.output[0]) is None
+    dequantizes = node.op_type in DEQUANTIZERS or (node.op_type == "Cast" and graph.quantized_type(node.output[0]))
+    return not dequantizes or node.output[0] in outputs
 
 
-def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> Node:
+def _node(node: Any, graph: TypedGraph, constants: frozenset[str], outputs: Collection[str]) -> Node:
     product = product_of(node, graph)
     activations = [name for name in dict.fromkeys(node.input) if name and name not in constants]
     made = node.output[:1] if node.op_type in QUANTIZERS else node.output  # the scales count with what they scale
-    written = _sum(_held(graph, name) for name in made if name)
+    written = _sum((_whole if name in outputs else _held)(graph, name) for name in made if name)
     if node.op_type in PICKS and activations[:1] == [node.input[0]]:
         read = _sum((written, *(_held(graph, name) for name in activations[1:])))
     else:
@@ -199,6 +202,12 @@ def _weights(nodes: Iterable[Any], graph: TypedGraph, constants: frozenset[str])
             size = _held(graph, node.output[0]) if picked else _held(graph, name)
             sizes[f"{name} of {node.output[0]}" if picked else name] = size
     return sizes
+
+
+def _whole(graph: TypedGraph, tensor: str) -> int | None:
+    """Bytes of a tensor in its own type, as a caller has it."""
+    shape = graph.shapes.get(tensor)
+    return None if shape is None else nbytes(graph.types.get(tensor, "unknown"), shape)
 
 
 def _held(graph: TypedGraph, tensor: str) -> int | None:

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from inferprof.model import onnx_graph
+from inferprof.model.operators import MOVES
 from inferprof.model.typed_graph import TypedGraph
 
-SUMS = frozenset(("ReduceMean", "ReduceSum"))
+SUMS = frozenset(("GlobalAveragePool", "ReduceMean", "ReduceSum"))
 SQUARED_SUMS = frozenset(("ReduceSumSquare", "ReduceL2"))
 """Reductions that square by themselves."""
 ROOTS = frozenset(("Sqrt", "Pow", "Reciprocal"))
-BETWEEN = frozenset(("Add", "Max", "Clip", "Cast", "Div", "Mul"))
-"""What may stand between the mean of the squares and its root: what keeps it from 0."""
+BETWEEN = frozenset(("Add", "Max", "Clip", "Div", "Mul"))
+"""What may stand between the mean of the squares and its root, beside MOVES: what keeps it from 0."""
 STEPS = 4
-"""How many nodes are looked through for the root."""
+"""How many nodes are looked through for the root, MOVES not counted."""
 
 
 def normalizations(graph: TypedGraph, dtype: str = "float16") -> list[str]:
@@ -62,4 +63,9 @@ def _reaches_root(node: Any, readers: dict[str, list[Any]], steps: int) -> bool:
 
 
 def _read(node: Any, readers: dict[str, list[Any]]) -> Iterator[Any]:
-    return (reader for name in node.output for reader in readers.get(name, ()))
+    """The nodes that read what a node gives, or what a move makes of that."""
+    for reader in (reader for name in node.output for reader in readers.get(name, ())):
+        if reader.op_type in MOVES:
+            yield from _read(reader, readers)
+        else:
+            yield reader

@@ -22,9 +22,23 @@ FOLDED_BYTES = 1 << 16
 _ORT_WARNING, _ORT_ERROR = 2, 3
 """Severities of ONNX Runtime's log; the first is its own default."""
 FIRST_IR_WITH_OPSETS = 3
+FIRST_IR_WITHOUT_LISTED_WEIGHTS = 4
+"""Before it, each weight had to be listed among the inputs."""
 FIRST_OPSET_WITH_SHAPES = 9
 FIRST_OPSET_WITH_PARTS = 18
 """From which on Split says into how many parts."""
+_LIKE_INPUT_IN_ORT = (
+    "BiasGelu FastGelu Gelu QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QuickGelu SkipLayerNormalization"
+)
+LIKE_INPUT = {
+    "": frozenset(("GroupNormalization", "SimplifiedLayerNormalization")),
+    "com.microsoft": frozenset(_LIKE_INPUT_IN_ORT.split()),
+}
+"""Domain → its operators that give the type and shape of their first input, and of which ONNX tells neither."""
+SHAPED_BY_TWO = frozenset(("QLinearAdd", "QLinearMul"))
+"""Operators of com.microsoft whose inputs 0 and 3 are broadcast."""
+SUMMED = 3
+"""The output of SkipLayerNormalization that is the sum of what it normalizes, also of that type and shape."""
 Dims = Sequence[int | None]
 """The sizes of a tensor; None for a size that is not known."""
 
@@ -56,10 +70,10 @@ def skeleton(model: Any, graph: Any, given: Mapping[str, Tensor], constants: Seq
     """
     import onnx
 
-    result = onnx.ModelProto(ir_version=model.ir_version, opset_import=_opsets(model, graph))
+    ir_version = max(model.ir_version, FIRST_IR_WITHOUT_LISTED_WEIGHTS)
+    result = onnx.ModelProto(ir_version=ir_version, opset_import=_opsets(model, graph))
     made = result.graph
     made.name = graph.name or "graph"
-    made.node.extend(graph.node)
     made.output.extend(onnx.ValueInfoProto(name=value.name) for value in graph.output)
     by_value = [*constants, *(weight for weight in graph.initializer if weight.ByteSize() <= FOLDED_BYTES)]
     made.initializer.extend(by_value)
@@ -70,18 +84,24 @@ def skeleton(model: Any, graph: Any, given: Mapping[str, Tensor], constants: Seq
     for name, tensor in {**given, **large}.items():
         if name not in inside:
             made.input.append(value_info(name, tensor))
-    for node in made.node:
+    for original in graph.node:
+        node = made.node.add()
+        node.CopyFrom(original)
         if node.op_type == COLLECTIVE:
             _as_on_one_gpu(node, onnx_graph.opset(result))
         _as_standard(node)
+        made.node.extend(_as_its_input(node))
     return _modern(result)
 
 
 def _modern(model: Any) -> Any:
-    """The model in an opset whose operators tell their shapes, where ONNX can convert it; many of old ones don't."""
+    """The model in an opset whose operators tell their shapes, where ONNX can convert it; many of old ones don't.
+
+    One with a Scan is left as it is: ONNX takes the batch of opset 8 away from its inputs.
+    """
     import onnx
 
-    if onnx_graph.opset(model) >= FIRST_OPSET_WITH_SHAPES:
+    if onnx_graph.opset(model) >= FIRST_OPSET_WITH_SHAPES or any(node.op_type == "Scan" for node in model.graph.node):
         return model
     model.ir_version = onnx.IR_VERSION
     try:
@@ -101,7 +121,9 @@ def infer(model: Any, *, fold: bool = False) -> Inferred:
     """What follows of a model's inputs and constants; with `fold` also where shapes are computed from shapes."""
     inferred = _infer_shapes(model)
     values = _values(inferred)
-    numbers = {value.name: value.type.tensor_type.elem_type for value in values}
+    numbers: dict[str, int] = {}
+    for value in values:  # an output that is an input as well has its name alone
+        numbers[value.name] = value.type.tensor_type.elem_type or numbers.get(value.name, 0)
     shapes = _static_shapes(values)
     constants = _constants(model.graph)
     if fold or len(shapes) < len(numbers):
@@ -158,8 +180,7 @@ def _static_shapes(values: Sequence[Any]) -> dict[str, tuple[int, ...]]:
 
 def _constants(graph: Any) -> dict[str, Any]:
     """The small constants of a graph by name."""
-    nodes = [node for node in graph.node if node.op_type == "Constant"]
-    stored = {node.output[0]: a.t for node in nodes for a in node.attribute if a.name == "value"}
+    stored = {node.output[0]: held for node in graph.node if (held := onnx_graph.constant(node))}
     return {weight.name: weight for weight in graph.initializer} | stored
 
 
@@ -180,6 +201,10 @@ def _folded(
         sizes = np.array(known_shapes[node.input[0]][ends.get("start", 0) : ends.get("end")], np.int64)
         model.graph.initializer.append(onnx.numpy_helper.from_array(sizes, node.output[0]))
         model.graph.node.remove(node)
+    made = {name for node in model.graph.node for name in node.output}
+    asked = {node.input[0] for node in model.graph.node if node.op_type == "If"} & made  # folding an If loses it
+    asked -= {value.name for value in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(asked))
     try:
         with _without_warnings():
             folded = fold_constants(
@@ -245,3 +270,22 @@ def _as_standard(node: Any) -> None:
     node.op_type = "Identity" if quantizes else "Cast"
     if not quantizes:
         node.attribute.append(onnx.helper.make_attribute("to", target))
+
+
+def _as_its_input(node: Any) -> list[Any]:
+    """Turn an operator of LIKE_INPUT into an Identity, one of SHAPED_BY_TWO into an Add.
+
+    Returns the nodes that give its further outputs.
+    """
+    import onnx
+
+    if node.domain == "com.microsoft" and node.op_type in SHAPED_BY_TWO:
+        node.domain, node.op_type = "", "Add"
+        del node.input[4:], node.input[1:3]
+        return []
+    if node.op_type not in LIKE_INPUT.get(node.domain, ()):
+        return []
+    more = [onnx.helper.make_node("Identity", node.input[:1], [name]) for name in node.output[SUMMED:]]
+    node.domain, node.op_type = "", "Identity"
+    del node.input[1:], node.output[1:], node.attribute[:]
+    return more

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError
 from inferprof.files import written_whole
 from inferprof.model import onnx_graph, validity
+from inferprof.model.inference import FIRST_IR_WITHOUT_LISTED_WEIGHTS
 from inferprof.model.model_spec import InputSpec, ModelSpec
 
 if TYPE_CHECKING:
     import onnx
 
-FIRST_IR_WITHOUT_LISTED_WEIGHTS = 4
-"""Before it, each weight had to be listed among the inputs."""
 MAX_BYTES = 2**31 - 1
 """What one protobuf message may hold."""
 
@@ -39,10 +38,8 @@ def checked(
     opset, newest = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
     if opset > newest:
         raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {newest}")
-    if not model.opset_import:
-        raise UserError(
-            f"{path} names no opset (opset_import is empty), so its operators mean nothing; export it again"
-        )
+    if not opset:
+        raise UserError(f"{path} names no opset of ONNX's own operators, so they mean nothing; export it again")
     if (size := validity.check_external(model, path)) > MAX_BYTES:
         raise UserError(f"{path}: {size} bytes of external data; at most {MAX_BYTES} can be inlined")
     onnx_graph.load_external(model, path)
@@ -70,13 +67,15 @@ def strip(message: Any) -> None:
 def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model as converters want it, which computes the same; where it can it is changed in place.
 
-    Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse; no two nodes have one name, and there
-    are no local functions, which converters drop.
+    Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse, and what a Constant holds or an
+    Identity renames is a weight as any other: converters look for weights among the initializers alone. Each node has
+    a name of its own, that of its output where it had none, and there are no local functions, which they drop.
     """
     model = onnx_graph.inlined(model)
     for graph in onnx_graph.graphs(model.graph):
         graph.initializer.extend(map(onnx_graph.dense, graph.sparse_initializer))
         graph.ClearField("sparse_initializer")
+        _store_weights(graph)
         weights = {item.name for item in graph.initializer}
         values = [value for value in graph.input if value.name not in weights]
         if weights:
@@ -85,13 +84,47 @@ def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
             kept = copy.deepcopy(values)
             del graph.input[:]
             graph.input.extend(kept)
-    used: set[str] = set()
-    for node in onnx_graph.all_nodes(model.graph):
-        if node.name in used:
-            names = (f"{node.name}_{number}" for number in itertools.count(1))
-            node.name = next(name for name in names if name not in used)
-        used |= {node.name} - {""}
+    _name_nodes(list(onnx_graph.all_nodes(model.graph)))
     return _with_shapes(model)
+
+
+def _store_weights(graph: onnx.GraphProto) -> None:
+    """Make what Constant nodes hold initializers, and have those that Identity nodes rename read by their own names.
+
+    What the graph gives back stays what a node gives.
+    """
+    stored = {weight.name for weight in graph.initializer}
+    kept = {value.name for value in graph.output}
+    renamed: dict[str, str] = {}
+    for node in graph.node:
+        name, source = node.output[0], renamed.get(node.input[0], node.input[0]) if node.input else ""
+        if name in kept:
+            continue
+        if held := onnx_graph.constant(node):
+            graph.initializer.add().CopyFrom(held)
+            graph.initializer[-1].name = name
+            stored.add(name)
+        elif node.op_type == "Identity" and source in stored:
+            renamed[name] = source
+    for node in onnx_graph.all_nodes(graph):
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    made = {weight.name for weight in graph.initializer} | (renamed.keys() - onnx_graph.read_by_any(graph))
+    rest = [copy.deepcopy(node) for node in graph.node if node.output[0] not in made]
+    if len(rest) < len(graph.node):
+        del graph.node[:]
+        graph.node.extend(rest)
+
+
+def _name_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give each node a name of its own."""
+    given = {node.name for node in nodes}
+    used: set[str] = set()
+    for node in nodes:
+        wanted = node.name or next(filter(None, node.output))
+        numbered = (f"{wanted}_{number}" for number in itertools.count(1))
+        free = (name for name in numbered if name not in given | used)
+        node.name = wanted if wanted not in (used if node.name else given | used) else next(free)
+        used.add(node.name)
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:

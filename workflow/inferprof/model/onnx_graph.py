@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import graphlib
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError, failures_of, no_file
-from inferprof.model.operators import is_quantized
+from inferprof.model.operators import STANDARD_DOMAINS, is_quantized
 
 if TYPE_CHECKING:
     import onnx
 
 VALUES = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 """The fields of a tensor that one of them has its elements in."""
+_NUMBERS = {
+    "value_float": 1,
+    "value_floats": 1,
+    "value_int": 7,
+    "value_ints": 7,
+    "value_string": 8,
+    "value_strings": 8,
+}
+"""Attributes of a Constant that hold no tensor → TensorProto's number of their type."""
 
 
 def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
@@ -44,13 +55,15 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
                 f"{path} is not a valid ONNX model: node {node.name or node.op_type} {lacks}; export it again"
             )
     calls = {
-        (function.domain, function.name): {(node.domain, node.op_type) for node in function.node}
+        (function.domain, function.name, function.overload): {
+            (n.domain, n.op_type, n.overload) for n in function.node
+        }
         for function in model.functions
     }
     try:
         graphlib.TopologicalSorter(calls).prepare()
     except graphlib.CycleError as error:
-        name = ":".join(error.args[1][0])
+        name = ":".join(filter(None, error.args[1][0]))
         raise UserError(
             f"{path} is not a valid ONNX model: its function {name} calls itself; export it again"
         ) from None
@@ -72,7 +85,7 @@ def outline(path: Path) -> onnx.ModelProto:
 @functools.cache
 def _outline(path: Path, _facts: tuple[int, int] | None) -> onnx.ModelProto:
     model = read(path)
-    for tensor in tensors(model.graph):
+    for tensor in tensors(model):
         for name in VALUES:
             tensor.ClearField(name)
     return model
@@ -84,10 +97,10 @@ def weight_files(path: Path) -> list[Path]:
     None of a file that cannot be read: its export fails and says why, and the rest of the study goes on.
     """
     try:
-        graph = outline(path).graph
+        model = outline(path)
     except UserError:
         return []
-    external = (tensor for tensor in tensors(graph) if tensor.data_location == type(tensor).EXTERNAL)
+    external = (tensor for tensor in tensors(model) if tensor.data_location == type(tensor).EXTERNAL)
     entries = (entry for tensor in external for entry in tensor.external_data if entry.key == "location")
     return list(dict.fromkeys(path.parent / entry.value for entry in entries))
 
@@ -113,6 +126,24 @@ def dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(array, sparse.values.name)
 
 
+def constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """What a Constant node holds, in whichever of its attributes; None of any other node."""
+    import onnx
+
+    if node.op_type != "Constant" or node.domain not in STANDARD_DOMAINS or not node.attribute:
+        return None
+    value = onnx.helper.get_attribute_value(node.attribute[0])
+    if isinstance(value, onnx.SparseTensorProto):
+        return dense(value)
+    if isinstance(value, onnx.TensorProto):
+        return value
+    number = _NUMBERS.get(node.attribute[0].name)
+    if number is None:
+        return None
+    many = isinstance(value, Sequence) and not isinstance(value, bytes)
+    return onnx.helper.make_tensor(node.output[0], number, [len(value)] if many else [], value if many else [value])
+
+
 def scalar(weight: onnx.TensorProto | None) -> Any:
     """The value of a constant with one element; None of any other, and of none."""
     import onnx
@@ -122,18 +153,16 @@ def scalar(weight: onnx.TensorProto | None) -> Any:
     return onnx.numpy_helper.to_array(weight).item()
 
 
-def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a graph: initializers, constants, and those of its subgraphs."""
-    yield from graph.initializer
-    for item in graph.sparse_initializer:
-        yield from (item.values, item.indices)
-    for node in graph.node:
-        for attribute in node.attribute:
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model: initializers and constants of its graph, local functions, and the bodies in these."""
+    for graph in itertools.chain.from_iterable(map(graphs, (model.graph, *model.functions))):
+        yield from getattr(graph, "initializer", ())  # a function has none
+        for item in getattr(graph, "sparse_initializer", ()):
+            yield from (item.values, item.indices)
+        for attribute in (attribute for node in graph.node for attribute in node.attribute):
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            for subgraph in bodies(attribute):
-                yield from tensors(subgraph)
 
 
 def bodies(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
@@ -141,8 +170,8 @@ def bodies(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
     return [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
 
 
-def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and the bodies in it."""
+def graphs(graph: Any) -> Iterator[Any]:
+    """A graph, or a local function, and the bodies in it."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -208,13 +237,22 @@ def _sort(graph: onnx.GraphProto, path: Path) -> None:
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its local functions taken apart; itself where it has none."""
+    """The model with its local functions taken apart, also those of another opset; itself where it has none."""
     import onnx.inliner
 
     if not model.functions:
         return model
     with failures_of("onnx's inliner of local functions"):
-        return onnx.inliner.inline_local_functions(model)
+        flat = onnx.inliner.inline_local_functions(model)
+        if flat.functions:  # of another opset; converting them takes the types of what they are given
+            flat.graph.value_info.extend(
+                onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims)
+                for weight in flat.graph.initializer
+            )
+            with contextlib.suppress(RuntimeError, onnx.shape_inference.InferenceError):
+                typed = onnx.shape_inference.infer_shapes(flat)
+                flat = onnx.inliner.inline_local_functions(typed, convert_version=True)
+        return flat
 
 
 def read_by_any(graph: onnx.GraphProto) -> set[str]:
@@ -256,8 +294,7 @@ def quantized_nodes(model: onnx.ModelProto) -> list[str]:
         types |= {item.name: item.data_type for item in graph.initializer}
         types |= {value.name: value.type.tensor_type.elem_type for value in graph.input}
     nodes = [*all_nodes(model.graph), *(node for function in model.functions for node in function.node)]
-    constants = [(node.output[0], a.t) for node in nodes if node.op_type == "Constant" for a in node.attribute]
-    types |= {name: tensor.data_type for name, tensor in constants}
+    types |= {node.output[0]: held.data_type for node in nodes if (held := constant(node))}
     return [node.name or node.output[0] for node in nodes if is_quantized(node, types)]
 
 

@@ -44,9 +44,7 @@ class TypedGraph:
 
     def is_weight(self, tensor: str) -> bool:
         """Whether a tensor is constant: a weight, also a quantized or a moved one."""
-        origin = self.origin(tensor)
-        node = self.producers.get(origin)
-        return origin in self.weights or (node is not None and node.op_type == "Constant")
+        return self.origin(tensor) in self.weights
 
     def origin(self, tensor: str) -> str:
         """The tensor that another one is a moved or quantized form of."""

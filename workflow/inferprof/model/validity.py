@@ -50,14 +50,18 @@ def check_external(model: onnx.ModelProto, path: Path) -> int:
     Raises UserError where a file is missing, cut short or outside of the model's folder.
     """
     total = 0
-    for tensor in onnx_graph.tensors(model.graph):
+    for tensor in onnx_graph.tensors(model):
         if impossible := _impossible(tensor):
-            raise UserError(f"{path}: weights of {tensor.name} {impossible}; export it again")
+            raise UserError(f"{path}: {_named(tensor)} {impossible}; export it again")
         if tensor.data_location == type(tensor).EXTERNAL:
             total += _external_bytes(tensor, path)
         elif lacks := _lacking(tensor):
-            raise UserError(f"{path}: weights of {tensor.name} {lacks}; copy it again")
+            raise UserError(f"{path}: {_named(tensor)} {lacks}; copy it again")
     return total
+
+
+def _named(tensor: onnx.TensorProto) -> str:
+    return f"weights of {tensor.name or 'a Constant'}"
 
 
 def _impossible(tensor: onnx.TensorProto) -> str | None:
@@ -84,7 +88,7 @@ def _lacking(tensor: onnx.TensorProto) -> str | None:
 def _external_bytes(tensor: onnx.TensorProto, path: Path) -> int:
     """The bytes of a tensor in another file, which has them."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    location, where = entries.get("location", ""), f"weights of {tensor.name}"
+    location, where = entries.get("location", ""), _named(tensor)
     try:
         offset, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
     except ValueError:
@@ -95,7 +99,9 @@ def _external_bytes(tensor: onnx.TensorProto, path: Path) -> int:
             f"length {entries.get('length')}; allowed: whole numbers of 0 or more; export it again"
         )
     file = path.parent / location
-    if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+    if not location:
+        raise UserError(f"{path}: external data ({where}) name no file (location); export it again")
+    if Path(location).is_absolute() or ".." in Path(location).parts:
         raise UserError(
             f"{path}: external data {location!r} ({where}) lie outside of the model's folder; "
             "copy them beside the .onnx and name them in it without a folder above"

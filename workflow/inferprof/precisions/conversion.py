@@ -88,6 +88,11 @@ def save(model: Any, out: Path) -> None:
     onnx_file.save(model, out)
 
 
+def if_nothing(quantized: Any) -> str:
+    """What to add to the method where the graph that came out has no quantized node."""
+    return "" if onnx_graph.quantized_nodes(quantized) else ": nothing was quantized"
+
+
 def facts(method: str, **more: Any) -> dict[str, Any]:
     """The facts of a conversion for .convert.json: the method and the version of ModelOpt, which did it."""
     return {

@@ -60,14 +60,30 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
             block_size=block,
             nodes_to_exclude=[*exclude, *map(re.escape, left)],
             log_level="ERROR",
+            awqlite_fuse_nodes=not _scaled_by_weights(model),
         )
     conversion.save(autocast.rest(quantized, high, request.onnx), request.out)
     return conversion.facts(
-        f"ModelOpt INT4 weights in blocks of {block}, {method}, the rest in {high}",
+        f"ModelOpt INT4 weights in blocks of {block}, {method}, the rest in {high}{conversion.if_nothing(quantized)}",
         padded=padded,
         left=left,
         **conversion.calibration_facts(request, batches),
     )
+
+
+def _scaled_by_weights(model: Any) -> bool:
+    """Whether a product's activation is made with a weight: ModelOpt fuses AWQ's scales into it, and breaks there
+    without CuPy."""
+    from modelopt.onnx.op_types import is_fusible_scaling_op
+
+    weights = {weight.name for weight in model.graph.initializer}
+    scaled = {
+        name
+        for node in model.graph.node
+        if is_fusible_scaling_op(node.op_type) and weights.intersection(node.input)
+        for name in node.output
+    }
+    return any(node.op_type in ("MatMul", "Gemm") and node.input[0] in scaled for node in model.graph.node)
 
 
 def _fits(node: Any, flags: Mapping[str, int], weights: Mapping[str, Any], shapes: Mapping[str, Any]) -> bool:

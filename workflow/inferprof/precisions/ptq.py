@@ -14,7 +14,7 @@ import numpy as np
 from inferprof import progress
 from inferprof.allowed import Allowed, one_of
 from inferprof.case import REFERENCE
-from inferprof.model import accuracy, onnx_graph
+from inferprof.model import accuracy
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion, outliers
 
@@ -54,10 +54,9 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     batches = conversion.calibration(request)
     quantized = _quantized(request, mode, batches, high)
     instead = _rest_in_fp32(request, mode, batches, quantized) if high != REFERENCE else ""
-    nothing = "" if onnx_graph.quantized_nodes(quantized) else ": nothing was quantized"
     return conversion.facts(
         f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in "
-        f"{instead or high}{nothing}",
+        f"{instead or high}{conversion.if_nothing(quantized)}",
         **conversion.calibration_facts(request, batches),
     )
 

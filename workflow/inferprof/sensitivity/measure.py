@@ -120,14 +120,14 @@ class Switched:
 
 def power(output: Array) -> float:
     """Σ value², of those that are finite."""
-    return float((output[np.isfinite(output)] ** 2).sum())
+    return float((output[np.isfinite(output)].astype(np.float64) ** 2).sum())
 
 
 def ratio(actual: Array, expected: Array, signal: float) -> float:
     """Σ (actual − expected)² / signal; infinite where a value is not finite that was, 0 where there is no signal."""
     if not np.array_equal(np.isfinite(actual), finite := np.isfinite(expected)):
         return math.inf
-    return power(actual[finite] - expected[finite]) / signal if signal else 0.0
+    return power(np.subtract(actual[finite], expected[finite], dtype=np.float64)) / signal if signal else 0.0
 
 
 def db(loss: float) -> float | None:
