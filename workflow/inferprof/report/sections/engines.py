@@ -31,6 +31,8 @@ COLUMNS = (
     Column("file", "file", "path", hidden=True),
 )
 
+OF_LAYERS = ("kernels", "products")
+"""Columns that the table has on the page where a builder listed layers."""
 LAYERS = (
     text("machine"),
     *CASE,
@@ -76,7 +78,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
     listed = [csv_of("engine_layers", "Layers of the engines", LAYERS, layers)] if layers else []
     note = f"{note} {LISTED if layers else ''}".strip()
     heading = [Text("Builds that failed, with the message of the builder or its parser:")] if failed else []
-    body = Table("engines", "", COLUMNS, rows, note, groups=2)
+    columns = tuple(dataclasses.replace(c, hidden=c.hidden or (c.key in OF_LAYERS and not layers)) for c in COLUMNS)
+    body = Table("engines", "", columns, rows, note, groups=2)
     return (body, *listed, *heading, *failed, *_rebuilds(evidence))
 
 

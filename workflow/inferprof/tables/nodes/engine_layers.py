@@ -8,9 +8,8 @@ from typing import Final
 import pandas as pd
 
 from inferprof.documents.engine import EngineLayer, LayerTensor
-from inferprof.tables.nodes.kernel_formats import executed
+from inferprof.tables.nodes.kernel_formats import executed, without_block_scales
 from inferprof.tables.nodes.trt_engine import Layer, Tensor
-from inferprof.tables.trace.kernel_class import EITHER_FP8
 
 _NO_KERNELS: Final = ("signal", "wait", "shape_call")
 """Kinds of what keeps several streams in order, or works out sizes on the host."""
@@ -32,7 +31,7 @@ def of_build(layers: Sequence[EngineLayer]) -> pd.DataFrame:
         }
     )
     # All that a product reads is listed: scales of blocks would be among its inputs.
-    return executed(frame, kernels).replace({"dtype": {EITHER_FP8: "fp8"}})
+    return without_block_scales(executed(frame, kernels))
 
 
 def _layer(layer: EngineLayer) -> Layer:

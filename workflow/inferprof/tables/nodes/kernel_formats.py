@@ -225,8 +225,13 @@ def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.Dat
     counted = {} if counters is None else _as_traced(kernels["kernel"].unique(), by_counters(counters))
     table = executed(kernels.reset_index(drop=True), layers, counted)
     if _NO_BLOCK_SCALES.search(next(iter(frame["machine"].dropna()), "")):
-        table["dtype"] = table["dtype"].replace(EITHER_FP8, "fp8")
+        table = without_block_scales(table)
     return table
+
+
+def without_block_scales(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `executed` where no 8-bit floats have scales of blocks."""
+    return table.replace({"dtype": {EITHER_FP8: "fp8"}})
 
 
 def tells(frame: pd.DataFrame) -> bool:
