@@ -295,6 +295,8 @@ class _Export:
         rows = self._tables.integers(table, columns, tied) if self._columns(table) else {}
         rows = rows or tied({name: np.empty(0, np.int64) for name in columns})
         _require_told(table, "when", rows["start"])
+        if (rows["owner"] == _OPEN).all():  # they are all of one
+            rows["owner"] = np.zeros_like(rows["owner"])
         _require_told(table, "of which process", rows["owner"])
         ended = (rows["end"] != _OPEN) & ((rows["end"] != 0) | (rows["start"] <= 0))
         return rows if ended.all() else {name: values[ended] for name, values in rows.items()}
