@@ -113,6 +113,8 @@ def main() -> int:
     parser.add_argument("--kernels", type=int, default=5_000_000)
     parser.add_argument("--folder", type=Path, help="where the exports are written (1 GB)")
     arguments = parser.parse_args()
+    if arguments.folder:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         small = measure(arguments.kernels // 10, Path(folder))
         large = measure(arguments.kernels, Path(folder))

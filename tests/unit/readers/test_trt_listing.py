@@ -55,6 +55,7 @@ LISTING = "\n".join(
         line("/e/MatMul_myl0_4", "gemm", tensor("x", "8,16", "FP8"), tensor("w", "16,16", "FP8"), "Half", ""),
         "Name: signal_0, LayerType: signal, Inputs: [], Outputs: [], TacticName: , StreamId: 1, Metadata: ",
         line("__myl_MulAdd_myl0_5", "kgen", tensor("x", "8,16", "Half"), ALPHA, "Half", ""),
+        line("_gemm_mha_v2_myl0_6", "kgen", tensor("q", "8,4,16", "Half"), ALPHA, "Half", "[ONNX Layer: /f/MatMul]"),
     ]
 )
 
@@ -78,7 +79,8 @@ def test_products_compute_in_their_operands_formats_and_signals_are_no_kernels()
     kernels = engine_layers.of_build(
         msgspec.convert(msgspec.json.decode(msgspec.json.encode(documents)), list[EngineLayer])
     )
-    assert list(kernels["matrix"]) == [True, True, True, True, False]
+    assert list(kernels["matrix"]) == [True, True, True, True, False, True]
+    assert list(kernels["kernel_class"])[-2:] == ["elementwise", "attention"]
     assert list(kernels["dtype"])[:4] == ["int8", "fp16", "fp4", "fp8"]
     assert kernels["nodes"][0] == "/a/MatMul, a_DequantizeLinear"
 

@@ -41,7 +41,7 @@ LAYERS = (
     text("kind"),
     text("class", of="kernel_class"),
     text("format", of="dtype"),
-    text("conversion"),
+    Field(Column("conversion", "conversion"), lambda row: words(row["conversion"] or "")),
     text("nodes", "ONNX nodes"),
 )
 LISTED = (

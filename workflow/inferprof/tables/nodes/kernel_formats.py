@@ -59,6 +59,8 @@ _REGION: Final = re.compile(r"\{ForeignNode\[")
 """In the name of a layer that is a region of nodes, called by its first and its last."""
 _REFORMAT: Final = re.compile(r"^Reformatting CopyNode ")
 """How TensorRT calls a layer that it inserts between two formats; behind it stands the layer that it is for."""
+_OF_MYELIN: Final = ("__myl", "_gemm_mha")
+"""How names begin that Myelin gives to layers for what they do; others are those of ONNX nodes."""
 _SCALES: Final = "e8m0"
 """A type of scales alone, of which MXFP8 has one per block of 32 numbers."""
 _CONVERTING: Final = ("Reformat", "NoOp")
@@ -157,7 +159,7 @@ def _is_scalar(tensor: Tensor) -> bool:
 
 def _named_by_nodes(kernel: str, layer: Layer) -> bool:
     """Whether what is called a kernel is a layer of which no kernel is known, and its name that of nodes."""
-    return kernel == layer.name and not kernel.startswith("__myl")
+    return kernel == layer.name and not kernel.startswith(_OF_MYELIN)
 
 
 def is_region(layer: Layer) -> bool:
