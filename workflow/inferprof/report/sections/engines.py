@@ -65,7 +65,9 @@ def build(evidence: Evidence) -> Sequence[Block]:
     """The table, then the messages of failed builds, each once."""
     if not evidence.engines:
         return (Text("No engine was built: none of the cases needs one, or every one was refused."),)
-    rows = tuple(tuple(_row(engine)) for engine in evidence.engines)
+    listings = [engine.build.content.layers if engine.build.content else () for engine in evidence.engines]
+    kernels = [engine_layers.of_build(listing) for listing in listings]
+    rows = tuple(tuple(_row(engine, of_it)) for engine, of_it in zip(evidence.engines, kernels, strict=True))
     by_reason: dict[str, list[str]] = {}
     for engine in evidence.engines:
         if failure := _failure(engine):
@@ -74,7 +76,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
     foreign = any(engine.machine != evidence.machine for engine in evidence.engines)
     note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here." if foreign else ""
-    layers = [row for engine in evidence.engines for row in _layers(engine)]
+    layers = [row for pair in zip(evidence.engines, kernels, strict=True) for row in _layers(*pair)]
     listed = [csv_of("engine_layers", "Layers of the engines", LAYERS, layers)] if layers else []
     note = f"{note} {LISTED if layers else ''}".strip()
     heading = [Text("Builds that failed, with the message of the builder or its parser:")] if failed else []
@@ -83,14 +85,10 @@ def build(evidence: Evidence) -> Sequence[Block]:
     return (body, *listed, *heading, *failed, *_rebuilds(evidence))
 
 
-def _layers(engine: Engine) -> list[dict[str, Any]]:
-    """The kernels of a build that listed them."""
-    build = engine.build.content
-    if build is None or not build.layers:
-        return []
+def _layers(engine: Engine, kernels: pd.DataFrame) -> list[dict[str, Any]]:
+    """The kernels of a build with its machine and case."""
     case = {"machine": engine.machine, **dataclasses.asdict(engine.case)}
-    rows = rows_of(engine_layers.of_build(build.layers))
-    return [{**case, "place": place, **row} for place, row in enumerate(rows)]
+    return [{**case, "place": place, **row} for place, row in enumerate(rows_of(kernels))]
 
 
 def _products(kernels: pd.DataFrame) -> str:
@@ -118,7 +116,7 @@ def _failure(engine: Engine) -> str | None:
     return engine.build.content.reason if engine.build.content and engine.build.content.status == "failed" else None
 
 
-def _row(engine: Engine) -> list[Cell]:
+def _row(engine: Engine, kernels: pd.DataFrame) -> list[Cell]:
     failure, build = _failure(engine), engine.build.content
     ok = failure is None
     lacking = "not recorded" if ok else "the build failed"
@@ -126,7 +124,6 @@ def _row(engine: Engine) -> list[Cell]:
     names = [words(engine.machine), *(words(case[column.key]) for column in CASE_COLUMNS)]
     if build is None:
         return [*names, *[missing(engine.build.lacking)] * 5, words(""), words(engine.build.file)]
-    kernels = engine_layers.of_build(build.layers)
     unlisted = "the builder listed no layers" if ok else lacking
     return [
         *names,
