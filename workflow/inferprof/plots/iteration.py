@@ -115,6 +115,8 @@ def _panel(ax: Axes, lanes: list[_Lane]) -> None:
 
 def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
     """The longest events one by one, with their names; the others merged as far as the eye can't tell them apart."""
+    from matplotlib.patches import Rectangle
+
     step = width / RESOLUTION
     start, end = lane.events.start / NS_PER_US, lane.events.end / NS_PER_US
     length = np.maximum(end - start, step)  # what is shorter would not be seen
@@ -127,7 +129,7 @@ def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
     spans = zip(merged.start * step, (merged.end - merged.start) * step, strict=True)
     ax.broken_barh(list(spans), (place - 0.34, 0.68), **style)
     for index in longest:
-        bar = ax.barh(place, length[index], left=start[index], height=0.68, **style)[0]
+        bar = ax.add_artist(Rectangle((start[index], place - 0.34), length[index], 0.68, **style))
         name = str(lane.events.name[index])
         if lane.label == STAGES and end[index] - start[index] > width / ROOM_FOR_NAME:
             ax.text(
