@@ -73,10 +73,10 @@ def _inside(package: str, folders: Iterable[str]) -> Iterator[ModuleType]:
 
 
 def sources(*packages: str) -> list[str]:
-    """Where plug-ins of packages come from, so that a new one is news: their modules, and the files outside with a
-    digest of each. Imports none of them."""
-    specs = [importlib.util.find_spec(package) for package in packages]
-    folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
+    """Where plug-ins of our packages come from, so that a new one is news: their modules, and the files outside with
+    a digest of each. Imports none of them."""
+    # Not by find_spec, which imports the packages around one: pandas with that of the report.
+    folders = [str(Path(__file__).parent.joinpath(*package.split(".")[1:])) for package in packages]
     outside = [Path(file) for file in os.environ.get(OUTSIDE, "").split(os.pathsep) if file]
     return [
         *sorted(module.name for module in pkgutil.iter_modules(folders)),

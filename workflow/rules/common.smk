@@ -1,5 +1,6 @@
 """The study in hand, and the functions that say what a rule reads. What decides anything is in inferprof.study."""
 
+import inspect
 import json
 import os
 import re
@@ -145,6 +146,12 @@ def said_of_load(file):
     return f"{text.render(read_json(Path(file)))}\n  {file}"
 
 
+def asked_often(function):
+    """The function with its signature kept: Snakemake has inspect work it out at each call, a tenth of a plan's time."""
+    function.__signature__ = inspect.signature(function)
+    return function
+
+
 def on_every_machine(files):
     """The input function of a stage: `files` of each machine of the study, which its probe must have described."""
 
@@ -282,7 +289,7 @@ def asked_of_slurm(resource):
         request = REQUESTS.get(wildcards.machine)
         return request.resources[resource] if request else None
 
-    return value
+    return asked_often(value)
 
 
 # Without --mem, which 0 leaves out, a job that has its node for itself gets all memory of it, too.
@@ -421,7 +428,7 @@ def protocol_flags(wildcards):
 
 def profiled_flags(profiler):
     """The function of the flags of a run that a profiler watches: the variant's, the seed, and for how long."""
-    return (
+    return asked_often(
         lambda wildcards: f"{run_flags(wildcards)} --seed {STUDY.protocol['seed']} --profiled {profiler.iterations}"
     )
 
@@ -434,7 +441,7 @@ def tuned(profiled):
         case = Case.from_wildcards(wildcards).tuned_by(variant, profiled=profiled)
         return f"results/{wildcards.machine}/benchmark/{case}/r0.json" if case else []
 
-    return record
+    return asked_often(record)
 
 
 def timeline(profiler):
@@ -449,7 +456,7 @@ def timeline(profiler):
             else []
         )
 
-    return table
+    return asked_often(table)
 
 
 def target_flag(wildcards):
@@ -490,3 +497,8 @@ def shown_files(folder, study, pattern):
         subcategory=study,
         labels={name: f"{{{name}}}" for name in re.findall(r"\{(\w+)", pattern)},
     )
+
+
+for function in [value for value in globals().values() if inspect.isfunction(value)]:
+    if list(inspect.signature(function).parameters) == ["wildcards"]:
+        asked_often(function)

@@ -36,7 +36,7 @@ STYLE: Mapping[str, Any] = {
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.titley": 1.0,  # where it comes to stand below no ticks; to find that, matplotlib lays out all tick labels twice
+    "axes.titley": 1.0,  # where it is without ticks above: to find that, all tick labels are laid out twice
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
