@@ -48,7 +48,7 @@ def point(bench: Bench, share: float) -> tuple[Load, Trial | None]:
         return Load(rate=rate, share=share, refused=refused), trial
     rehearsal = bench.rehearsed(curve, trial)
     predicted, advised = bench.predicted(rehearsal, rate), bench.advised(rehearsal.curve, rate)
-    told = Load(
+    measured = Load(
         rate=rate,
         share=share,
         refused=refused,
@@ -68,7 +68,7 @@ def point(bench: Bench, share: float) -> tuple[Load, Trial | None]:
         replayed=bench.replayed(rehearsal.curve, served.arrived),
         **bench.explained(rehearsal, run, rate, predicted),
     )
-    return told, trial
+    return measured, trial
 
 
 # --- the document ----------------------------------------------------------------------------------------------
