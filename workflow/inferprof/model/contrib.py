@@ -67,7 +67,7 @@ def written(node: Any, opset: int, stored: Mapping[str, int]) -> tuple[list[Any]
 
 def is_counted(node: Any) -> bool:
     """Whether all products of a node of this domain are counted: those that it is, or none."""
-    known = LIKE_INPUT | SHAPED_BY_TWO | {"EmbedLayerNormalization", "GatherBlockQuantized"}
+    without = LIKE_INPUT | SHAPED_BY_TWO | {"EmbedLayerNormalization", "GatherBlockQuantized"}
     return node.domain == DOMAIN and (
         node.op_type in PRODUCTS or node.op_type.rpartition("::")[2] in known - {"QMoE"}
     )
@@ -207,9 +207,9 @@ def _group_query(node: Any, opset: int) -> list[Any]:
     heads = attributes["num_heads"]
     parts = heads + 2 * attributes.get("kv_num_heads", heads)
     names = [f"{node.output[0]} part {number}" for number in range(parts)]
-    told = {"num_outputs": parts} if opset >= FIRST_OPSET_WITH_PARTS else {}
+    number_of_parts = {"num_outputs": parts} if opset >= FIRST_OPSET_WITH_PARTS else {}
     return [
-        _made("Split", node.input[:1], names, axis=2, **told),
+        _made("Split", node.input[:1], names, axis=2, **number_of_parts),
         _made("Concat", names[:heads], node.output[:1], axis=2),
     ]
 
