@@ -67,9 +67,9 @@ def written(node: Any, opset: int, stored: Mapping[str, int]) -> tuple[list[Any]
 
 def is_counted(node: Any) -> bool:
     """Whether all products of a node of this domain are counted: those that it is, or none."""
-    without = LIKE_INPUT | SHAPED_BY_TWO | {"EmbedLayerNormalization", "GatherBlockQuantized"}
+    no_products = LIKE_INPUT | SHAPED_BY_TWO | {"EmbedLayerNormalization", "GatherBlockQuantized"}
     return node.domain == DOMAIN and (
-        node.op_type in PRODUCTS or node.op_type.rpartition("::")[2] in known - {"QMoE"}
+        node.op_type in PRODUCTS or node.op_type.rpartition("::")[2] in no_products - {"QMoE"}
     )
 
 
