@@ -171,7 +171,7 @@ def test_a_job_ends_with_its_client_and_the_server_goes_on(
         ("run ort_cuda a.onnx --round 7005 --only call", ("run", "ort_cuda", "duel1751", "measured")),
         ("run ort_cuda a.onnx --round 7005 --only call --quiet-core", ("run", "ort_cuda", "chosen by", "measured")),
         ("run ort_cuda a.onnx --profiled 10", ("run", "ort_cuda", "0", "profiled")),
-        ("run ort_cuda a.onnx --profiled 10 --kineto x", ("run", "ort_cuda", "0", "kineto")),
+        ("run ort_cuda a.onnx --profiled 10 --kineto x", ("run", "ort_cuda", "0", "recorded")),
     ],
 )
 def test_runs_of_one_runtime_and_round_share_a_server(words: str, group: tuple[str, ...] | None) -> None:

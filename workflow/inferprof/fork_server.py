@@ -102,7 +102,7 @@ def _import(group: Sequence[str]) -> None:
     modules = tuple(MODULES[group[0]])
     if group[0] == "run":
         backends = [registry.backends().get(name) for name in group[1].split(forked.SEPARATOR)]
-        recorder = ["torch.profiler"] if group[-1] == "kineto" else []
+        recorder = ["torch.profiler"] if group[-1] == forked.RECORDED else []
         modules = tuple(dict.fromkeys([*modules, *(name for b in backends if b for name in b.imports), *recorder]))
     for module in modules:
         with contextlib.suppress(Exception):

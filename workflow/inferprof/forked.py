@@ -44,6 +44,8 @@ SERVED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("run", "compile"), "run"),
 }
 """Verb → the group whose libraries it needs; all others start by themselves."""
+RECORDED: Final = "recorded"
+"""The last part of the group of runs that record themselves with torch, whatever their runtime is."""
 SEPARATOR: Final = "+"
 """Between the runtimes of a group."""
 START_S: Final = 10.0
@@ -85,7 +87,7 @@ def group_of(argv: Sequence[str]) -> tuple[str, ...] | None:
     elif "--only" in argv:
         round_ = f"duel{(int(round_) - 1) // ROUNDS_OF_A_SERVER}"
     related = {argv[1], *filter(functools.partial(_related, argv[1]), os.environ.get(RUNTIMES, "").split())}
-    watched = "kineto" if "--kineto" in argv else "profiled" if "--profiled" in argv else "measured"
+    watched = RECORDED if "--kineto" in argv else "profiled" if "--profiled" in argv else "measured"
     return "run", SEPARATOR.join(sorted(related)), round_, watched
 
 

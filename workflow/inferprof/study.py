@@ -31,9 +31,6 @@ FIRST, EARLY = 2_000_000, 5_000_000
 """Job priorities of the measurements of the first answer, and of what is said before all is done."""
 AFTER_FIRST_ROUND = 999_999
 """Job priority of what decides about further rounds: below `priority` of each case in the first."""
-BEFORE_TABLES = 1
-"""Job priority of captures: each takes all cores, and their tables, which go side by side, one after another would be
-in their way."""
 BEFORE_MEASURING = 10_000_000
 """Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
 

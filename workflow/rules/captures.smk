@@ -19,7 +19,6 @@ for profiler in registry.profilers().values():
             record=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.record.json",
         log:
             f"results/log/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.log",
-        priority: studies.BEFORE_TABLES
         threads: all_cores
         resources:
             **MEASURES_A_CASE,
