@@ -209,7 +209,7 @@ class Bench:
         return Trial(run, parts, rehearsal, self.refusal(run), span)
 
     def run(self, rate: float, other: int = 0) -> tuple[load.Run, str | None]:
-        """A run at a rate, and why its numbers may not be used, if so; other: with so manieth arrivals."""
+        """A run at a rate, and why its numbers may not be used, if so; other: with the arrivals of that number."""
         due = self.due(rate, other)
         run = self.sent(due) if due.size else load.joined([], 0)
         return run, self.refusal(run)
