@@ -123,13 +123,14 @@ def test_a_client_that_is_late_by_more_than_a_hundredth_of_the_objective_is_refu
 
 def test_a_rate_beyond_the_capacity_is_said_so_and_not_tried() -> None:
     server = Slow()
-    point = measure.point(bench_of(policy(), server=server), 1.2)
+    point, trial = measure.point(bench_of(policy(), server=server), 1.2)
+    assert trial is None
     assert mentions(point.refused, "unstable", "not measured", "800")
     assert (point.requests, point.latency, server.batches) == (0, {}, [])
 
 
 def test_a_point_has_what_was_predicted_beside_what_came() -> None:
-    point = measure.point(bench_of(policy(max_delay_ms=2, seconds=30)), 0.6)
+    point = measure.point(bench_of(policy(max_delay_ms=2, seconds=30)), 0.6)[0]
     assert point.predicted and point.replayed
     assert point.rate == pytest.approx(480)
     for name in ("mean", "p99"):
@@ -142,7 +143,7 @@ def test_a_point_has_what_was_predicted_beside_what_came() -> None:
 
 
 def test_what_is_not_poisson_is_replayed_but_not_predicted() -> None:
-    point = measure.point(bench_of(policy(arrivals="gamma:4")), 0.5)
+    point = measure.point(bench_of(policy(arrivals="gamma:4")), 0.5)[0]
     assert point.predicted is None and point.advised_ns is None and point.replayed is not None
 
 
@@ -296,9 +297,13 @@ class Cold(Simulated):
     )
 
 
+def rehearsal_of(own: bench.Bench, rate: float) -> foreseen.Rehearsal:
+    return own.rehearsed(CURVE, own.trial(rate))
+
+
 def test_batches_that_were_waited_for_have_service_times_of_their_own() -> None:
     own = bench_of(policy(seconds=4), kind=Cold)
-    curve = own.rehearse(CURVE, 400.0).curve
+    curve = rehearsal_of(own, 400.0).curve
     assert curve.mean(1, idle=True) == pytest.approx(9 * MS) and curve.mean(1) == pytest.approx(4.5 * MS)
     # What is rare at that rate takes longer by as much as the others do.
     assert curve.mean(8) == pytest.approx(15 * MS)
@@ -307,11 +312,64 @@ def test_batches_that_were_waited_for_have_service_times_of_their_own() -> None:
 
 def test_drift_is_what_services_took_over_what_the_rehearsal_has_for_the_same_batches() -> None:
     own = bench_of(policy())
-    run, rehearsal = own.run(400)[0], own.rehearse(CURVE, 400.0)
+    run, rehearsal = own.run(400)[0], rehearsal_of(own, 400.0)
     assert own.explained(rehearsal, run, 400.0, None)["drift"] == pytest.approx(1.0)
     slower = {size: times / 1.25 for size, times in CURVE.times.items()}
     rehearsal = dataclasses.replace(rehearsal, curve=Curve(slower))
     assert own.explained(rehearsal, run, 400.0, None)["drift"] == pytest.approx(1.25)
+
+
+class Slowing(Simulated):
+    """A bench whose server is slower the later it is: by 1 % with every second of load."""
+
+    def sent(self, due: Times) -> load.Run:
+        self.seconds += float(due[-1]) / 2e9
+        served = simulate(CURVE.slower(1 + 0.01 * self.seconds), self.policy, due, seed=int(1e3 * self.seconds))
+        self.seconds += float(due[-1]) / 2e9
+        return load.Run(served, due, due.size)
+
+    seconds: float = 0.0
+
+
+def drift_of(own: Any, parts: int) -> float:
+    kind = type("Parts", (type(own),), {"parts": parts})
+    own = bench_of(own.asked, kind)
+    trial = own.trial(400.0)
+    return float(own.explained(own.rehearsed(CURVE, trial), trial.run, 400.0, None)["drift"])
+
+
+def test_a_machine_that_gets_slower_does_so_for_rehearsal_and_run() -> None:
+    own = bench_of(policy(seconds=20), kind=Slowing)
+    assert own.parts == 10
+    assert drift_of(own, 1) == pytest.approx(1 + 0.01 * 15 / 1.05, abs=0.02)
+    assert drift_of(own, own.parts) == pytest.approx(1.0, abs=0.02)
+
+
+def test_the_parts_of_a_trial_are_those_of_its_schedule_each_from_an_empty_queue() -> None:
+    own = bench_of(policy(seconds=8), kind=Slowing)
+    due, run = own.due(400.0), own.trial(400.0).run
+    assert run.kept_up and run.served.arrived.size == due.size
+    firsts = np.cumsum([0, *(part.size for part in np.array_split(due, own.parts))])[:-1]
+    apart = np.setdiff1d(np.arange(1, due.size), firsts)
+    assert np.diff(run.served.arrived)[apart - 1] == pytest.approx(np.diff(due)[apart - 1])
+    for first in firsts[1:]:
+        assert run.served.arrived[first] >= run.served.done[:first].max()
+    # The first tenth of each part is left out.
+    told = bench.settled(run.served.latency, own.parts)
+    assert told.size == sum(part.size - part.size // 10 for part in np.array_split(due, own.parts))
+
+
+def test_a_trial_ends_with_the_part_in_which_the_server_does_not_keep_up() -> None:
+    class Stops(Simulated):
+        def sent(self, due: Times) -> load.Run:
+            run = super().sent(due)
+            cut = run.served if self.runs < 4 else simulate(CURVE, self.policy, due[:-5])
+            return load.Run(cut, due[: cut.arrived.size], due.size)
+
+    own = bench_of(policy(seconds=20), kind=Stops)
+    trial = own.trial(400.0)
+    assert own.runs == 4 and not trial.run.kept_up
+    assert trial.run.served.arrived.size < trial.run.asked == own.due(400.0).size
 
 
 # --- what is told, and what is refused -------------------------------------------------------------------------
@@ -354,7 +412,7 @@ def test_the_summary_of_loadgen_is_read_by_its_names() -> None:
 
 
 def test_a_document_of_a_run_is_read_back_as_it_was_written() -> None:
-    point = measure.point(bench_of(policy()), 0.5)
+    point = measure.point(bench_of(policy()), 0.5)[0]
     case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
     content = {"case": case, "policy": policy(), "curve": {"8": [3e6]}, "capacity": 800.0, "loads": [point]}
     read = documents.decode(msgspec.json.encode(content), "serving")
@@ -397,26 +455,31 @@ class Sensors:
         return self.told
 
 
-def test_the_energy_of_a_request_is_that_of_the_run_over_its_requests() -> None:
+def test_the_energy_of_a_request_is_that_of_a_trial_over_all_its_requests() -> None:
     sensors: Any = Sensors({"energy": {"j_per_inference": 0.25, "mean_w": 100.0}})
-    assert measure.energy(sensors, 400, (5, 9)) == {"energy": {"j_per_inference": 0.25, "mean_w": 100.0}}
-    assert sensors.asked["throughput"]["back_to_back"] == {"span_ns": (5, 9), "inferences": 400}
+    trial = bench_of(policy(seconds=4)).trial(400)
+    assert trial.answered == trial.run.served.arrived.size + trial.rehearsal.served.arrived.size
+    assert measure.energy(sensors, trial) == {"energy": {"j_per_inference": 0.25, "mean_w": 100.0}}
+    asked = sensors.asked["throughput"]["back_to_back"]
+    assert asked == {"span_ns": trial.span_ns, "inferences": trial.answered}
 
 
 def test_without_sensors_or_requests_there_is_no_energy_and_a_reason() -> None:
-    assert mentions(measure.energy(None, 400, (5, 9))["energy"]["not_measured"], "no GPU")
+    trial = bench_of(policy(seconds=4)).trial(400)
+    assert mentions(measure.energy(None, trial)["energy"]["not_measured"], "no GPU")
     sensors: Any = Sensors({"not_measured": "NVML: no driver"})
-    assert measure.energy(sensors, 400, (5, 9)) == {"energy": {"not_measured": "NVML: no driver"}}
-    assert measure.energy(sensors, 0, (0, 0)) == {}
+    assert measure.energy(sensors, trial) == {"energy": {"not_measured": "NVML: no driver"}}
+    nothing = load.joined([], 0)
+    assert measure.energy(sensors, dataclasses.replace(trial, run=nothing, rehearsal=None)) == {}
+    assert measure.energy(sensors, None) == {}
 
 
-def test_a_run_says_when_it_was() -> None:
+def test_a_trial_says_when_it_was() -> None:
     own = bench_of(policy(seconds=0.2), kind=bench.Bench)
     before = time.perf_counter_ns()
-    own.run(100)
-    begin, end = own.span
+    begin, end = own.trial(100).span_ns
     assert before <= begin < end <= time.perf_counter_ns()
-    assert end - begin > 0.1e9
+    assert end - begin > 0.2e9
 
 
 def test_a_query_of_multistream_is_over_with_the_last_of_its_samples() -> None:
@@ -432,7 +495,7 @@ def test_a_query_of_multistream_is_over_with_the_last_of_its_samples() -> None:
 
 
 def test_a_rate_is_told_in_a_line_with_what_was_predicted_of_it() -> None:
-    point = measure.point(bench_of(policy(seconds=20)), 0.5)
+    point = measure.point(bench_of(policy(seconds=20)), 0.5)[0]
     case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
     content = {"status": "ok", "case": case, "policy": msgspec.to_builtins(policy()), "capacity": 800.0}
     lines = text.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()

@@ -215,7 +215,7 @@ class Load(Document):
     offline: Predicted | None = None
     """By theory, from the curve of batches that follow each other with no client beside."""
     predicted: Predicted | None = None
-    """By theory, from the curve of the rehearsal just before the run."""
+    """By theory, from the curve of the rehearsal, whose parts take turns with those of the run."""
     seen: Predicted | None = None
     """By simulation of the schedule with the service times of the run itself: what is left is their order."""
     gaps: dict[str, Gap] = {}

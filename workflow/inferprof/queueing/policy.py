@@ -116,6 +116,19 @@ def _levels(samples: Times) -> Times:
     return levels
 
 
+def pieces(due: Times, parts: int) -> list[Times]:
+    """A schedule in parts of as many requests each, whose moments count from the last request of the part before."""
+    cut = np.array_split(due, parts)
+    ends = np.concatenate([[0.0], [part[-1] if part.size else 0.0 for part in cut]])
+    return [part - end for part, end in zip(cut, np.maximum.accumulate(ends), strict=False)]
+
+
+def apart(due: Times, parts: int) -> Times:
+    """A schedule with a pause between its parts that is as long as all of it: each part finds an empty queue."""
+    number = np.repeat(np.arange(parts), [part.size for part in np.array_split(due, parts)])
+    return np.asarray(due + number * due[-1])
+
+
 def schedule(arrivals: str, rate: float, count: int, seed: int = 0) -> Times:
     """The moments, in ns from the start, at which requests are sent: `poisson`, `constant` or `gamma:SHAPE`, whose
     intervals vary with 1/√SHAPE. The same seed gives the same order of intervals at every rate."""

@@ -14,7 +14,7 @@ import numpy as np
 from inferprof import stats
 from inferprof.documents.serving import Predicted, Quantile, ServingPolicy, Tokens
 from inferprof.queueing import advice, seen, theory
-from inferprof.queueing.policy import Curve, Policy, Samples, Times, schedule, traced
+from inferprof.queueing.policy import Curve, Policy, Samples, Times, apart, pieces, schedule, traced
 from inferprof.queueing.seen import Batches
 from inferprof.queueing.served import policy_of, trace_of
 from inferprof.queueing.simulate import Served, simulate
@@ -38,6 +38,28 @@ OTHER: Final = 1000
 """Between the seeds of schedules that follow each other: those between are the interval's."""
 PACED: Final = 0.5
 """Of the seconds of a run: how long it is rehearsed."""
+PART_S: Final = 2.0
+"""Seconds of a part of a run, each of which follows a part of the rehearsal. Parts of 2 s that begin with an empty
+queue have the latencies of one long run: by 300 simulations at 0.9 of the capacity within 0.2 %."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A rate that was rehearsed and run, in parts that take turns."""
+
+    run: load.Run
+    parts: int
+    rehearsal: load.Run | None
+    """None of what needs no rehearsal."""
+    refused: str | None
+    """Why the numbers may not be used, if so."""
+    span_ns: tuple[int, int]
+    """When it was, by time.perf_counter_ns."""
+
+    @property
+    def answered(self) -> int:
+        """Requests, those of the rehearsal too."""
+        return sum(each.served.arrived.size for each in (self.run, self.rehearsal) if each)
 
 
 @dataclass
@@ -49,8 +71,6 @@ class Bench:
     asked: ServingPolicy
     samples: Sampled
     seed: int
-    span: tuple[int, int] = (0, 0)
-    """When the latest run was, ns of time.perf_counter_ns."""
     after_idle: Sampled = field(default_factory=dict)
     core: int | None = None
     """The client's CPU; any unless given."""
@@ -75,16 +95,16 @@ class Bench:
         add(self.samples, fresh)
         return Curve.of(fresh)
 
-    def rehearse(self, curve: Curve, rate: float) -> Rehearsal:
-        """The curve in the rhythm of a rate: its load for a while, by another schedule.
+    def rehearsed(self, curve: Curve, trial: Trial) -> Rehearsal:
+        """The curve in the rhythm of a rate: its load by another schedule, between the parts of the run.
 
         Caches and clocks cool down in a pause and behind batches of other sizes, and the client and the queue take
         time of the host: under load a batch costs more than one that is repeated. What is rare there costs more by
         the same ratio as the rest.
         """
-        due = self.schedule(rate, int(rate * PACED * self.asked.seconds) + 1, self.seed + 1)
-        batches = Batches.of(self.sent(due).served, self.policy).after(WARM)
-        rehearsal = Rehearsal(batches.curve(curve, batches.taken), batches, curve)
+        assert trial.rehearsal is not None
+        batches = Batches.of(trial.rehearsal.served, self.policy).after(WARM)
+        rehearsal = Rehearsal(batches.curve(curve, batches.taken), batches, curve, trial.parts)
         busy, idle = batches.sampled(curve, batches.taken)
         add(self.samples, busy)
         add(self.after_idle, idle)
@@ -109,12 +129,15 @@ class Bench:
             return None
 
     def predicted(self, rehearsal: Rehearsal, rate: float) -> Predicted | None:
-        """The same of a rehearsal, with the interval of a run as long as the one to come."""
+        """The same of a rehearsal, with the interval of a run as long as its own."""
         lasting = self.by_theory(rehearsal.curve, rate)
         if lasting is None:
             return None
         count = self.due(rate).size
-        schedules = [self.schedule(rate, count, self.seed + 2 + number) for number in range(foreseen.REPLICAS)]
+        schedules = [
+            apart(self.schedule(rate, count, self.seed + 2 + number), self.parts)
+            for number in range(foreseen.REPLICAS)
+        ]
         between = foreseen.intervals(rehearsal, self.policy, schedules, self.figures, self.changes)
         return msgspec.structs.replace(lasting, intervals=between)
 
@@ -157,22 +180,52 @@ class Bench:
         trace = trace_of(self.asked)
         return schedule(self.asked.arrivals, rate, count, seed) if trace is None else traced(trace, rate, count)
 
-    def run(self, rate: float, other: int = 0) -> tuple[load.Run, str | None]:
-        """A run at a rate, and why its numbers may not be used, if so; other: with so manieth arrivals."""
-        due = self.due(rate, other)
-        if not due.size:
-            return load.nothing(), f"no request is due in {LONGEST * self.asked.seconds:g} s: give it more `seconds`"
+    @property
+    def parts(self) -> int:
+        """In how many parts a rate is rehearsed and run."""
+        return max(1, int(self.asked.seconds // PART_S)) if self.rehearses else 1
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether a service under load takes another time than one that is repeated."""
+        return True
+
+    def trial(self, rate: float) -> Trial:
+        """Rehearse and run a rate. The parts take turns: a machine whose speed changes changes it for both."""
+        due, parts = self.due(rate), self.parts
+        other = self.schedule(rate, int(rate * PACED * self.asked.seconds) + 1, self.seed + 1)
+        rehearsals, runs = list[load.Run](), list[load.Run]()
         begin = time.perf_counter_ns()
-        measured = self.sent(due)
-        self.span = begin, time.perf_counter_ns()
-        lag = float(np.quantile(measured.lag, 0.99)) if measured.lag.size else 0.0
-        if lag > LAG * self.objective_ns:
-            core = "" if self.asked.client_core else "keep it a CPU (`client_core: true`), and "
-            return measured, (
-                f"the client sent late: {lag / NS_PER_MS:.3g} ms at p99, over {LAG:.0%} of the objective of "
-                f"{self.asked.slo_ms:g} ms; {core}run nothing else here"
-            )
-        return measured, None
+        for rehearsed, own in zip(pieces(other, parts), pieces(due, parts), strict=True):
+            if self.rehearses and rehearsed.size:
+                rehearsals.append(self.sent(rehearsed))
+            if own.size:
+                runs.append(self.sent(own))
+                if not runs[-1].kept_up:
+                    break
+        span = begin, time.perf_counter_ns()
+        run = load.joined(runs, due.size)
+        rehearsal = load.joined(rehearsals, other.size) if rehearsals else None
+        return Trial(run, parts, rehearsal, self.refusal(run), span)
+
+    def run(self, rate: float, other: int = 0) -> tuple[load.Run, str | None]:
+        """A run at a rate, and why its numbers may not be used, if so; other: with the arrivals of that number."""
+        due = self.due(rate, other)
+        run = self.sent(due) if due.size else load.joined([], 0)
+        return run, self.refusal(run)
+
+    def refusal(self, run: load.Run) -> str | None:
+        """Why the numbers of a run may not be used; None where they may."""
+        if not run.asked:
+            return f"no request is due in {LONGEST * self.asked.seconds:g} s: give it more `seconds`"
+        lag = float(np.quantile(run.lag, 0.99)) if run.lag.size else 0.0
+        if lag <= LAG * self.objective_ns:
+            return None
+        core = "" if self.asked.client_core else "keep it a CPU (`client_core: true`), and "
+        return (
+            f"the client sent late: {lag / NS_PER_MS:.3g} ms at p99, over {LAG:.0%} of the objective of "
+            f"{self.asked.slo_ms:g} ms; {core}run nothing else here"
+        )
 
     def sent(self, due: Times) -> load.Run:
         """What comes of a schedule."""
@@ -189,9 +242,13 @@ class Bench:
         own = Batches.of(run.served, self.policy).after(WARM)
         return math.log(_slower(own, curve)) if own.size.size else None
 
+    def told(self, run: load.Run) -> dict[str, Quantile]:
+        """Mean and percentiles of the latency of a run in parts, with their intervals."""
+        return latency_of(settled(run.served.latency, self.parts), percents_of(self.asked))
+
     def figures(self, served: Served) -> foreseen.Figures:
-        """Mean and percentiles of the latency of a run, as they are told."""
-        return foreseen.figures(settled(served.latency), percents_of(self.asked))
+        """The same of a simulated one, without intervals."""
+        return foreseen.figures(settled(served.latency, self.parts), percents_of(self.asked))
 
     def replayed(self, curve: Curve, due: Times) -> Predicted:
         """What this very schedule comes to by simulation."""
@@ -206,7 +263,7 @@ class Bench:
             return {}
         factors, drift = own.factors(rehearsal.curve, own.taken), _slower(own, rehearsal.curve)
         self.changes.append(math.log(drift))
-        latency = latency_of(settled(run.served.latency), percents_of(self.asked))
+        latency = self.told(run)
         correlation, independent = seen.correlation(factors) or (None, None)
         why = foreseen.explained(
             rehearsal, own, lambda curve: self.replayed(curve, run.served.arrived), latency, predicted
@@ -244,9 +301,9 @@ def add(samples: Sampled, fresh: Samples) -> None:
         samples.setdefault(size, []).extend(map(float, taken))
 
 
-def settled(latency: Times) -> Times:
-    """Without the first ones."""
-    return latency[int(WARM * latency.size) :]
+def settled(latency: Times, parts: int = 1) -> Times:
+    """Without the first ones of each part."""
+    return np.concatenate([part[int(WARM * part.size) :] for part in np.array_split(latency, parts)])
 
 
 def latency_of(latency: Times, percents: Sequence[float]) -> dict[str, Quantile]:

@@ -26,7 +26,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The load for a while just before a run, by another schedule: client, queue and worker as in the run."""
+    """The load by another schedule, between the parts of a run: client, queue and worker as in the run."""
 
     curve: Curve
     """Of what batches cost the server there."""
@@ -34,6 +34,8 @@ class Rehearsal:
     """None of a generative model."""
     offline: Curve | None = None
     """The curve before it, whose shape sizes have that are rare in it."""
+    parts: int = 1
+    """That take turns with those of the run."""
 
     @property
     def _ratios(self) -> Factors:
@@ -65,8 +67,10 @@ class Rehearsal:
 
     @property
     def change(self) -> float:
-        """The logarithm of how much slower its second half was."""
-        first, second = (np.asarray(half) for half in np.array_split(self.factors, 2))
+        """The logarithm of how much slower the second halves of its parts were than the first ones: it moves by as
+        much from rehearsal to run."""
+        halves = np.array_split(self.factors, 2 * self.parts)
+        first, second = (np.concatenate(halves[side::2]) for side in (0, 1))
         return float(np.log(second.mean() / first.mean())) if second.size else 0.0
 
 

@@ -54,13 +54,19 @@ class Bench(bench.Bench):
         bench.add(self.samples, curve.times)
         return curve
 
-    def rehearse(self, curve: Curve, rate: float) -> Rehearsal:
-        """The steps of the load for a while just before a run, of continuous batching; else the same: a batch is by
-        itself."""
-        if self.asked.policy != "continuous":
-            return Rehearsal(curve)
-        due = self.schedule(rate, int(rate * bench.PACED * self.asked.seconds) + 1, self.seed + 1)
-        return Rehearsal(self._under_load(curve, self.sent(due)))
+    @property
+    def rehearses(self) -> bool:
+        """Of continuous batching; else a batch is by itself."""
+        return self.asked.policy == "continuous"
+
+    @property
+    def parts(self) -> int:
+        """One: the prompts of a run are drawn for all of it."""
+        return 1
+
+    def rehearsed(self, curve: Curve, trial: bench.Trial) -> Rehearsal:
+        """The steps of the load for a while just before a run."""
+        return Rehearsal(self._under_load(curve, trial.rehearsal) if trial.rehearsal else curve)
 
     def _under_load(self, curve: Curve, run: load.Run) -> Curve:
         """A curve with the times of the steps of a run. Those that it lacks are longer by the ratio of the rest."""

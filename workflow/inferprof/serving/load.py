@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,10 +50,22 @@ class Run:
         return self.served.arrived.size == self.asked
 
 
-def nothing() -> Run:
-    """The run of a schedule without a request."""
-    none = np.zeros(0)
-    return Run(Served(none, none, none, none.astype(np.int64)), none, 0)
+def joined(runs: Sequence[Run], asked: int) -> Run:
+    """The runs of the parts of a schedule with so many requests as one, in which each part begins when the one before
+    is over. Of no runs: one without a request."""
+    ends = np.cumsum([0.0, *(run.served.done.max(initial=0.0) for run in runs)])
+
+    def all_of(moments: Iterable[Times]) -> Times:
+        return np.concatenate([np.zeros(0), *(own + end for own, end in zip(moments, ends, strict=False))])
+
+    served = Served(
+        arrived=all_of(run.served.arrived for run in runs),
+        started=all_of(run.served.started for run in runs),
+        done=all_of(run.served.done for run in runs),
+        batch=np.concatenate([np.zeros(0, dtype=np.int64), *(run.served.batch for run in runs)]),
+    )
+    tokens = [came + end for run, end in zip(runs, ends, strict=False) for came in run.tokens]
+    return Run(served, all_of(run.sent for run in runs), asked, runs[0].begin if runs else 0, tokens)
 
 
 class Queue:

@@ -24,7 +24,7 @@ from inferprof.queueing.policy import Times
 from inferprof.queueing.served import trace_of
 from inferprof.run_request import RunRequest
 from inferprof.serving import load, loadgen, search
-from inferprof.serving.bench import CURVE_S, PACED, Bench, latency_of, percents_of, settled
+from inferprof.serving.bench import CURVE_S, PACED, Bench, Trial
 from inferprof.serving.server import opened
 from inferprof.units import NS_PER_S
 
@@ -32,43 +32,43 @@ SCHEMA: Final = 1
 NO_GPU: Final = "no GPU, whose sensors tell its energy"
 
 
-def point(bench: Bench, share: float) -> Load:
-    """What a rate comes to: predicted first, then measured. A rate beyond the capacity is not tried."""
+def point(bench: Bench, share: float) -> tuple[Load, Trial | None]:
+    """What a rate comes to, predicted and measured, and the trial. A rate beyond the capacity is not tried."""
     curve = bench.measure_curve()
     capacity = bench.capacity(curve)
     rate = share * capacity
     if share >= theory.FULL:
         beyond = f"{rate:.4g} requests/s is beyond what batches of {bench.asked.max_batch} carry, {capacity:.4g}/s"
-        return Load(rate=rate, share=share, refused=f"unstable, not measured: {beyond}")
-    rehearsal = bench.rehearse(curve, rate)
-    offline, predicted = bench.by_theory(curve, rate), bench.predicted(rehearsal, rate)
-    advised = bench.advised(rehearsal.curve, rate)
-    measured, refused = bench.run(rate)
-    served = measured.served
-    if not measured.kept_up:
-        refused = f"the server did not keep up: {served.arrived.size} of {measured.asked} requests in twice the time"
+        return Load(rate=rate, share=share, refused=f"unstable, not measured: {beyond}"), None
+    offline, trial = bench.by_theory(curve, rate), bench.trial(rate)
+    run, served, refused = trial.run, trial.run.served, trial.refused
+    if not run.kept_up:
+        refused = f"the server did not keep up: {served.arrived.size} of {run.asked} requests in twice the time"
     if not served.arrived.size:
-        return Load(rate=rate, share=share, refused=refused)
-    return Load(
+        return Load(rate=rate, share=share, refused=refused), trial
+    rehearsal = bench.rehearsed(curve, trial)
+    predicted, advised = bench.predicted(rehearsal, rate), bench.advised(rehearsal.curve, rate)
+    measured = Load(
         rate=rate,
         share=share,
         refused=refused,
         requests=int(served.arrived.size),
         seconds=float(served.done[-1]) / NS_PER_S,
-        latency=latency_of(settled(served.latency), percents_of(bench.asked)),
+        latency=bench.told(run),
         queue_ns=float(np.mean(served.started - served.arrived)),
         service_ns=float(np.mean(served.done - served.started)),
         utilization=served.utilization,
-        batches={str(size): count for size, count in bench.formed(measured).items()},
-        lag_ns=max(0.0, float(np.quantile(measured.lag, 0.99))),
-        tokens=bench.tokens(measured),
+        batches={str(size): count for size, count in bench.formed(run).items()},
+        lag_ns=max(0.0, float(np.quantile(run.lag, 0.99))),
+        tokens=bench.tokens(run),
         offline=offline,
         predicted=predicted,
         advised_delay_ns=advised.delay_ns if advised else None,
         advised_ns=advised.value_ns if advised else None,
         replayed=bench.replayed(rehearsal.curve, served.arrived),
-        **bench.explained(rehearsal, measured, rate, predicted),
+        **bench.explained(rehearsal, run, rate, predicted),
     )
+    return measured, trial
 
 
 # --- the document ----------------------------------------------------------------------------------------------
@@ -99,13 +99,14 @@ def measure(requests: Sequence[RunRequest], asked: ServingPolicy) -> dict[str, A
     return {**head, "status": "ok", "reason": None, **content, "environment": environment}
 
 
-def energy(sampler: Telemetry | None, requests: int, span: tuple[int, int]) -> dict[str, Any]:
+def energy(sampler: Telemetry | None, trial: Trial | None) -> dict[str, Any]:
     """The part `energy` of a load, of each of its requests; nothing where none was served."""
-    if not requests:
+    if trial is None or not trial.answered:
         return {}
     if sampler is None:
         return {"energy": {"not_measured": NO_GPU}}
-    record = sampler.record({"throughput": {"back_to_back": {"span_ns": span, "inferences": requests}}})
+    served = {"span_ns": trial.span_ns, "inferences": trial.answered}
+    record = sampler.record({"throughput": {"back_to_back": served}})
     return {"energy": record.get("energy", record)}
 
 
@@ -122,7 +123,7 @@ def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware
         bench.measure_curve()
         bench.samples.clear()  # the first second of a process is its slowest
         progress.step("loads")
-        points = [(point(bench, share), bench.span) for share in progress.counted(asked.loads, "rate")]
+        points = [point(bench, share) for share in progress.counted(asked.loads, "rate")]
         bench.measure_curve()
         pooled = bench.pooled()
         highest = search.highest_rate(bench, pooled) if asked.search else None
@@ -131,7 +132,7 @@ def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware
         "curve": _times(pooled.times),
         "after_idle": _times(pooled.after_idle),
         "capacity": bench.capacity(pooled),
-        "loads": [{**msgspec.to_builtins(each), **energy(sampler, each.requests, span)} for each, span in points],
+        "loads": [{**msgspec.to_builtins(each), **energy(sampler, trial)} for each, trial in points],
         **({"highest": msgspec.to_builtins(highest)} if highest else {}),
         "loadgen": msgspec.to_builtins(runs),
     }

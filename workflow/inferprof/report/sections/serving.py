@@ -43,7 +43,7 @@ LOADS: Final = (
 )
 LOADS_NOTE: Final = (
     "ms from the moment at which a request was due to its answer. Perc.: the percentile of the policy's objective. "
-    "Pred.: by the embedded Markov chain, of what batches cost in a rehearsal just before. Drift: how much longer "
+    "Pred.: by the embedded Markov chain, of what batches cost in a rehearsal of the rate. Drift: how much longer "
     "services took than then, which no prediction could know. Load: of what full batches carry. Delay to set: the "
     "one with the least predicted percentile at this rate. *: refused, see below."
 )
