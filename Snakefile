@@ -111,9 +111,12 @@ onsuccess:
                 print(
                     f"  as a program: {job.output.program}; each step: {job.output.trail}"
                 )
-        print(
-            *(path.read_text() for path in ANSWERS if path.exists()), sep="", end=""
-        )
+        if {job.rule.name for job in workflow.dag.jobs} & REPORTING:
+            print(
+                *(path.read_text() for path in ANSWERS if path.exists()),
+                sep="",
+                end="",
+            )
 
 
 onerror:

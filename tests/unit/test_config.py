@@ -161,3 +161,24 @@ def test_a_generative_model_is_served_at_the_context_of_its_longest_prompt() -> 
 def test_policies_of_serving_are_known_by_their_names() -> None:
     entries = [{"name": "a", "policy": "dynamic", "max_batch": 8, "slo_ms": 5}]
     assert config.serving(entries, SHAPES)["a"].max_batch == 8
+
+
+def test_a_description_that_does_not_fit_its_onnx_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    from tests.unit.model.test_graph_text import graph
+
+    graph(tmp_path, "m", "x")
+    path = tmp_path / "m.yaml"
+    assert config.models(["m"], {"m": path})["m"].inputs[0].name == "x"
+    good = path.read_text()
+    for wrong, said in (
+        (good.replace("name: x", "name: image"), "image are not those of m.onnx: x"),
+        (good.replace("float32", "float16"), "float16, but float32"),
+        (good.replace("[b, 4]", "[b, 5]"), "dims"),
+    ):
+        path.write_text(wrong)
+        with pytest.raises(UserError, match=said):
+            config.models(["m"], {"m": path})
+    # A file that is broken fails in its export, where the other models go on.
+    path.write_text(good)
+    (tmp_path / "m.onnx").write_bytes(b"broken")
+    assert config.models(["m"], {"m": path})["m"].name == "m"

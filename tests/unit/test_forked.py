@@ -171,6 +171,7 @@ def test_a_job_ends_with_its_client_and_the_server_goes_on(
         ("run ort_cuda a.onnx --round 7005 --only call", ("run", "ort_cuda", "duel1751", "measured")),
         ("run ort_cuda a.onnx --round 7005 --only call --quiet-core", ("run", "ort_cuda", "chosen by", "measured")),
         ("run ort_cuda a.onnx --profiled 10", ("run", "ort_cuda", "0", "profiled")),
+        ("run ort_cuda a.onnx --profiled 10 --kineto x", ("run", "ort_cuda", "0", "recorded")),
     ],
 )
 def test_runs_of_one_runtime_and_round_share_a_server(words: str, group: tuple[str, ...] | None) -> None:
@@ -184,6 +185,61 @@ def test_related_runtimes_of_a_study_share_a_server(monkeypatch: pytest.MonkeyPa
     )
     assert eager == compiled == ("run", "torch_compile+torch_eager", "0", "measured")
     assert ort == ("run", "ort_cpu+ort_cuda", "0", "measured")
+
+
+TOOL = """#!/bin/sh
+# A stand-in for nsys: its variables reach what it starts; SEES says of which runs it writes a capture.
+out=$1; shift
+CUDA_INJECTION64_PATH=of-the-tool "$@"
+case SEES$INFERPROF_SERVER in all*|alone) : > "$out" ;; esac
+"""
+
+
+CAPTURE = """
+import dataclasses
+from pathlib import Path
+from inferprof import profilers
+from inferprof.profilers.kineto import KINETO
+tool = dataclasses.replace(KINETO, finish=None, command=lambda argv, out: ["sh", "tool.sh", str(out), *argv])
+run = "inferprof run ort_cpu missing.onnx --spec x --precision fp32 --shape b1 --variant x --profiled 1 --out r"
+profilers.capture(tool, run.split(), Path("seen"))
+"""
+
+
+@pytest.fixture
+def watched(study: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Captures a run of the study with a tool that sees `all` runs, or those that it started `alone`."""
+    for name, value in (("INFERPROF_PLUGINS", "plugin.py"), ("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")):
+        monkeypatch.setenv(name, value)
+    plugin = PLUGIN.replace('os.environ["OUT"]', repr(str(tmp_path / "notes"))).replace(
+        "OF_JOB", "CUDA_INJECTION64_PATH"
+    )
+    (tmp_path / "plugin.py").write_text(plugin, encoding="utf-8")
+    (tmp_path / ".snakemake").mkdir()
+
+    def capture(sees: str) -> None:
+        (tmp_path / "tool.sh").write_text(TOOL.replace("SEES", sees), encoding="utf-8")
+        subprocess.run([sys.executable, "-c", CAPTURE], cwd=tmp_path, check=True)
+
+    return capture
+
+
+def test_a_run_under_a_profiler_is_a_fork_with_the_profilers_variables(
+    watched: Callable[[str], None], tmp_path: Path
+) -> None:
+    watched("all")
+    watched("all")
+    (one, imported, injected, folder), (two, again, _, _) = notes(tmp_path)
+    assert one != two and int(imported) > 3 and imported == again
+    assert (injected, Path(folder)) == ("of-the-tool", tmp_path)
+
+
+def test_where_a_profiler_does_not_see_forks_the_study_has_it_start_each_run(
+    watched: Callable[[str], None], tmp_path: Path
+) -> None:
+    watched("alone")
+    watched("alone")
+    assert [int(imported) > 0 for _, imported, _, _ in notes(tmp_path)] == [True, False, False]
 
 
 LONG_JOB = """

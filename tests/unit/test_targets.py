@@ -54,6 +54,31 @@ def test_trtexec_is_asked_for_each_case_of_tensorrt_where_the_machine_has_one(
     assert set(targets.report_inputs(planned)) >= set(targets.second_clocks(planned))
 
 
+def test_of_two_tracers_one_watches_a_case_unless_it_is_divided_and_a_table_that_is_there_is_read(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    gpu = Gpu("NVIDIA H200", (9, 0), 141 << 30, "GPU-1", "580.159.04")
+    packages = {"torch": "2.11.0", "transformers": "5.0"}
+    machine = Machine(gpu=gpu, packages=packages, tools={"nsys": "/opt/nsys"}, label="box", gpus=2)
+    keys = {"backends": ["torch_eager"], "models": ["minilm"], "precisions": ["fp16"], "shapes": ["b1"]}
+    variants = [{"name": "default"}, {"name": "two", "parallel": {"tensor": 2}}]
+    profilers = {"profilers": ["nsys", "kineto"], "captures": "all"}
+    planned = study.plan({**content, **keys, **profilers, "variants": variants}, repository / "models", machine)
+
+    def tables() -> set[str]:
+        return {f"{path.parts[3]} {path.parts[7]}" for path in map(Path, targets.tables(planned))}
+
+    monkeypatch.chdir(tmp_path)
+    assert tables() == {"nsys default", "nsys two", "kineto two"}
+    assert len(targets.captures(planned, "kineto")) == 2
+    (there,) = (path for path in targets.captures(planned, "kineto") if "default" in path)
+    table = Path(there.replace("/capture/", "/table/")).with_suffix("").with_suffix(".parquet")
+    table.parent.mkdir(parents=True)
+    table.touch()
+    assert tables() == {"nsys default", "nsys two", "kineto two", "kineto default"}
+
+
 @pytest.mark.parametrize(("packages", "asked"), [({"tensorrt-rtx": "1.7.1.116"}, True), ({}, False)])
 def test_a_partition_is_asked_for_each_graph_of_an_engine_where_the_parser_is_installed(
     repository: Path, packages: dict[str, str], asked: bool

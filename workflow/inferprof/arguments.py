@@ -64,19 +64,25 @@ def spec_of(args: argparse.Namespace) -> Any:
 
 
 def fitting_spec(args: argparse.Namespace) -> Any:
-    """The description of the model of the graph `args.onnx`. Raises UserError for that of another one.
+    """The description of the model of the graph `args.onnx`. Raises UserError for that of another one."""
+    spec = spec_of(args)
+    check_inputs(spec, args.onnx)
+    return spec
 
-    A study pairs them itself: that is looked at where the verb is used by hand.
+
+def check_inputs(spec: Any, onnx: Path) -> None:
+    """Raises UserError where a graph is of another model than a description.
+
+    A study pairs them itself: that is looked at where a verb is used by hand.
     """
     from inferprof.model import onnx_graph
 
-    spec = spec_of(args)
-    if outcomes.job_limit_s() is None and args.onnx.suffix == ".onnx" and args.onnx.stat().st_size:
-        has = [value.name for value in onnx_graph.inputs(onnx_graph.outline(args.onnx))]
-        if foreign := [item.name for item in spec.inputs if item.name not in has]:
-            names = f"{', '.join(foreign)} of {args.spec} {'is no input' if len(foreign) == 1 else 'are no inputs'}"
-            raise UserError(f"{names} of {args.onnx}, which has {', '.join(has)}: give the spec of that model")
-    return spec
+    if outcomes.job_limit_s() is not None or onnx.suffix != ".onnx" or not onnx.stat().st_size:
+        return
+    has = [value.name for value in onnx_graph.inputs(onnx_graph.outline(onnx))]
+    if foreign := [item.name for item in spec.inputs if item.name not in has]:
+        names = f"{', '.join(foreign)} of {spec.path} {'is no input' if len(foreign) == 1 else 'are no inputs'}"
+        raise UserError(f"{names} of {onnx}, which has {', '.join(has)}: give the spec of that model")
 
 
 def asked_shape(args: argparse.Namespace) -> tuple[Any, Shape | None]:

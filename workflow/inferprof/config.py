@@ -14,6 +14,7 @@ from inferprof.case import CONTEXT, TOKENS, TUNED_ANEW, TUNED_BY_LIBRARY, TUNING
 from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, ServingPolicy
 from inferprof.errors import UserError, for_each, unknown
 from inferprof.files import check_schema, yaml_value
+from inferprof.model import onnx_file
 from inferprof.model.model_spec import ModelSpec, load
 
 Exclusion: TypeAlias = Mapping[str, str | Sequence[str]]
@@ -86,6 +87,9 @@ def models(names: Sequence[str], paths: Mapping[str, Path]) -> dict[str, ModelSp
     def checked(name: str) -> ModelSpec:
         spec = load(paths[name])
         check_names(f"precisions in variants: of {spec.path}:", spec.ready_made, registry.precisions())
+        edited = "python" in spec.options  # by a function that the export runs
+        if spec.onnx_path and spec.onnx_path != spec.path and not edited:
+            onnx_file.check_description(spec, spec.onnx_path)
         return spec
 
     return for_each("models", names, checked)

@@ -57,7 +57,7 @@ def cost(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format")
     _model(sub)
     sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    out(sub)
+    out(sub, required=False)
 
 
 def expect(sub: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def accuracy(sub: argparse.ArgumentParser) -> None:
     _converted(sub)
     sub.add_argument("--samples", type=flag_values.whole(2), default=64, help="inputs to compare on (default 64)")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
-    out(sub)
+    out(sub, required=False)
 
 
 def sensitivity(sub: argparse.ArgumentParser) -> None:
@@ -322,7 +322,7 @@ def _study_on(sub: argparse.ArgumentParser) -> None:
 def _sizes_and_out(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
     sub.add_argument("--shape", help="with --spec: at which shape (default b1)")
-    sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of to the screen")
+    out(sub, required=False)
 
 
 def _converted(sub: argparse.ArgumentParser) -> None:
@@ -344,6 +344,7 @@ def _set(sub: argparse.ArgumentParser, what: str) -> None:
     sub.add_argument("--set", type=flag_values.option, action="append", default=[], metavar="NAME=VALUE", help=what)
 
 
-def out(sub: argparse.ArgumentParser) -> None:
-    """Where the result goes."""
-    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the result goes")
+def out(sub: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Where the result goes; to the screen without it, where it is not required."""
+    what = "where the result goes" if required else "write JSON there instead of to the screen"
+    sub.add_argument("--out", type=Path, required=required, metavar="FILE", help=what)

@@ -102,7 +102,8 @@ def _import(group: Sequence[str]) -> None:
     modules = tuple(MODULES[group[0]])
     if group[0] == "run":
         backends = [registry.backends().get(name) for name in group[1].split(forked.SEPARATOR)]
-        modules = tuple(dict.fromkeys([*modules, *(name for b in backends if b for name in b.imports)]))
+        recorder = ["torch.profiler"] if group[-1] == forked.RECORDED else []
+        modules = tuple(dict.fromkeys([*modules, *(name for b in backends if b for name in b.imports), *recorder]))
     for module in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
@@ -181,7 +182,8 @@ def _job(connection: socket.socket) -> NoReturn:
     from inferprof import commands
 
     connection.sendall(f"{os.getpid()}\n".encode())
-    code = processes.watched(float(os.environ[forked.LIMIT]), lambda child: _end_with(connection, child))
+    limit = os.environ.get(forked.LIMIT)  # a run under a profiler has that of the job that watches
+    code = processes.watched(float(limit) if limit else None, lambda child: _end_with(connection, child))
     if code is None:
         connection.close()
         _end(commands.main)

@@ -33,6 +33,9 @@ RUNTIMES: Final = "INFERPROF_RUNTIMES"
 """Environment variable of a study's jobs: the backends that its cases run in."""
 LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
 """Environment variable of a study's jobs: the seconds that one may take (protocol.limit_s)."""
+SERVER: Final = "INFERPROF_SERVER"
+"""Environment variable of a run that a profiler starts: the name of the server that is to fork it. The profiler's own
+variables go with it: what it has CUDA's driver load, the fork loads when it first uses the GPU."""
 OWN: Final = frozenset({LIMIT, "SHLVL", "PWD", "OLDPWD", "_", "CUDA_DEVICE_ORDER"})
 """Variables that a job may have of its own: no library reads them when it is imported."""
 SERVED: Final[Mapping[str, str]] = {
@@ -41,6 +44,8 @@ SERVED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("run", "compile"), "run"),
 }
 """Verb → the group whose libraries it needs; all others start by themselves."""
+RECORDED: Final = "recorded"
+"""The last part of the group of runs that record themselves with torch, whatever their runtime is."""
 SEPARATOR: Final = "+"
 """Between the runtimes of a group."""
 START_S: Final = 10.0
@@ -82,7 +87,8 @@ def group_of(argv: Sequence[str]) -> tuple[str, ...] | None:
     elif "--only" in argv:
         round_ = f"duel{(int(round_) - 1) // ROUNDS_OF_A_SERVER}"
     related = {argv[1], *filter(functools.partial(_related, argv[1]), os.environ.get(RUNTIMES, "").split())}
-    return "run", SEPARATOR.join(sorted(related)), round_, "profiled" if "--profiled" in argv else "measured"
+    watched = RECORDED if "--kineto" in argv else "profiled" if "--profiled" in argv else "measured"
+    return "run", SEPARATOR.join(sorted(related)), round_, watched
 
 
 def _related(a: str, b: str) -> bool:
@@ -91,6 +97,8 @@ def _related(a: str, b: str) -> bool:
 
 def served(argv: Sequence[str]) -> int | None:
     """The exit code of a verb that a process of the study's server ran; None where this process is to run it."""
+    if name := os.environ.pop(SERVER, None):
+        return _served_by(name, argv)
     study, group = os.environ.get(STUDY), group_of(argv)
     if not study or LIMIT not in os.environ:
         return None
@@ -123,6 +131,31 @@ def start_ahead(jobs: Iterable[Sequence[str]]) -> None:
             connection.recv(1)
 
 
+def server_for(argv: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """The name of a server of the study, started in an environment and ready, that can fork a verb which a profiler
+    starts; None where there is no study, or the verb is not served."""
+    study, group = os.environ.get(STUDY), group_of(argv)
+    if not study or LIMIT not in os.environ or not group:
+        return None
+    try:
+        with _connected(study, group, environment) as connection:
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1)
+    except OSError:
+        return None
+    return _name(study, group, environment)
+
+
+def _served_by(name: str, argv: Sequence[str]) -> int | None:
+    """The exit code of a verb that the server of this name ran; None where it does not."""
+    processes.die_with_parent()
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(f"\0{name}")
+        if same_user(connection):
+            return _handed_over(connection, argv)
+    return None
+
+
 def _snakemake(study: str) -> int:
     """The process id of a study's Snakemake."""
     return int(study.partition("-")[0])
@@ -134,11 +167,16 @@ def same_user(connection: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
-def _connected(study: str, group: tuple[str, ...]) -> socket.socket:
+def _name(study: str, group: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    """The name of the server of a group that was started in an environment."""
+    inherited = {name: value for name, value in sorted(environment.items()) if name not in OWN}
+    same = json.dumps([group, inherited, sys.executable, sys.version, __file__])
+    return f"inferprof-{study}-{hashlib.sha256(same.encode()).hexdigest()[:16]}"
+
+
+def _connected(study: str, group: tuple[str, ...], environment: Mapping[str, str] = os.environ) -> socket.socket:
     """A connection to the server of a group, started where there is none. Raises OSError where none answers."""
-    environment = {name: value for name, value in sorted(os.environ.items()) if name not in OWN}
-    same = json.dumps([group, environment, sys.executable, sys.version, __file__])
-    name = f"inferprof-{study}-{hashlib.sha256(same.encode()).hexdigest()[:16]}"
+    name = _name(study, group, environment)
     deadline = time.monotonic() + START_S
     started = False
     while True:
@@ -150,7 +188,7 @@ def _connected(study: str, group: tuple[str, ...]) -> socket.socket:
             if time.monotonic() > deadline:
                 raise
             if not started:
-                _start(name, study, group)
+                _start(name, study, group, environment)
                 started = True
             time.sleep(RETRY_S)
         else:
@@ -160,11 +198,12 @@ def _connected(study: str, group: tuple[str, ...]) -> socket.socket:
             raise PermissionError(name)
 
 
-def _start(name: str, study: str, group: tuple[str, ...]) -> None:
-    """Start a server in this process's environment. Of several with one name all but one end at once."""
+def _start(name: str, study: str, group: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    """Start a server in an environment. Of several with one name all but one end at once."""
     subprocess.Popen(
         [sys.executable, "-c", START, name, str(_snakemake(study)), *group],
         cwd="/",
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

@@ -47,11 +47,12 @@ def go_on_watched(limit_s: float) -> None:
         os._exit(code)
 
 
-def watched(limit_s: float, beside: Callable[[int], None] = lambda child: None) -> int | None:
+def watched(limit_s: float | None, beside: Callable[[int], None] = lambda child: None) -> int | None:
     """None in a child, which goes on; in this process the child's exit code, or 1 and a line on stderr.
 
-    A child that is not done after `limit_s` seconds is killed with its children, once it has written the stack of
-    each of its threads to stderr; so does one that crashes. `beside` is called with the child's process id.
+    A child that is not done after `limit_s` seconds (None: without a limit) is killed with its children, once it has
+    written the stack of each of its threads to stderr; so does one that crashes. `beside` is called with the child's
+    process id.
     """
     parent = os.getpid()
     child = os.fork()
@@ -62,11 +63,12 @@ def watched(limit_s: float, beside: Callable[[int], None] = lambda child: None) 
     if os.getppid() != parent:
         os._exit(1)
     faulthandler.enable()
-    faulthandler.dump_traceback_later(limit_s)
+    if limit_s is not None:
+        faulthandler.dump_traceback_later(limit_s)
     return None
 
 
-def _wait(child: int, limit_s: float) -> int:
+def _wait(child: int, limit_s: float | None) -> int:
     """Wait for a child: its exit code, or 1 and a line on stderr."""
 
     def expired(*_: Any) -> NoReturn:
@@ -75,7 +77,8 @@ def _wait(child: int, limit_s: float) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: os.kill(child, number))
     signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, limit_s + STACKS_S)
+    if limit_s is not None:
+        signal.setitimer(signal.ITIMER_REAL, limit_s + STACKS_S)
     try:
         _, status, usage = os.wait4(child, 0)
     except TimeoutError:

@@ -18,7 +18,7 @@ from typing import Any
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
 from inferprof.backends import refusals
-from inferprof.case import EXCLUDED, OF_DUELS, Case, OptionValue, Shape, Variant
+from inferprof.case import EXCLUDED, OF_DUELS, PARALLEL, Case, OptionValue, Shape, Variant
 from inferprof.cluster import Request
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
@@ -113,10 +113,11 @@ class Study:
         return frozenset(at_once or alike[:1])
 
     def speaks(self, name: str, case: Case) -> bool:
-        """Whether a profiler that watches a case speaks for it: of several that trace the same, one does."""
+        """Whether a profiler that watches a case speaks for it: of several that trace the same, one does; all of a
+        case over several GPUs, of which only Kineto tells the sizes of messages."""
         tracing = [tool for tool in registry.tracers() if tool in self.config["profilers"]]
         first = next((tool for tool in tracing if self._refuses_profiler(tool, case) is None), name)
-        return name not in tracing or name == first
+        return name not in tracing or name == first or PARALLEL in self.variant(case.variant).options
 
     def precision_options(self, precision: str) -> Mapping[str, OptionValue]:
         """The options of a number format, also of one that the study leaves out."""

@@ -172,18 +172,14 @@ def captures(study: Study, profiler: str) -> list[str]:
 
 
 def tables(study: Study, selection: Selection | None = None, model: str | None = None) -> list[str]:
-    """The tables of all captures; of a selection, and what is there already."""
-    chosen = selection and study.config["captures"] != "all"
+    """The tables of all cases, or of a selection, by the profilers that speak for them; and what is there already."""
+    chosen = selection.captured if selection and study.config["captures"] != "all" else study.cases()
     return [
         file
         for name, case in study.captures()
         if model in (None, case.model)
         and (file := f"results/{study.machine.slug}/table/{name}/{case}.parquet")
-        and (
-            not chosen
-            or (selection and case in selection.captured and study.speaks(name, case))
-            or Path(file).exists()
-        )
+        and ((case in chosen and study.speaks(name, case)) or Path(file).exists())
     ]
 
 

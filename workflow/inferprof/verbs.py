@@ -7,7 +7,6 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from inferprof import arguments, documents, escape, outcomes, processes, progress, registry
 from inferprof.case import Case, Shape
@@ -48,123 +47,6 @@ def cases(args: argparse.Namespace) -> None:
     write_text(args.out, study.cases_csv(planned))
     write_document(args.out.with_name("config.json"), "config", planned.config)
     write_document(args.out.with_name("profilers.json"), "profilers", planned.refused_profilers())
-
-
-def export(args: argparse.Namespace) -> int:
-    """Write a model as fp32 ONNX, and facts about the export beside it."""
-    from inferprof.model import export
-
-    spec = arguments.spec_of(args)
-    return outcomes.exit_code(outcomes.make_onnx(args.out, lambda: export.export(spec, args.out)))
-
-
-def quantize(args: argparse.Namespace) -> int:
-    """Convert a model to a number format, and write facts about the conversion beside it."""
-    from inferprof import precisions
-
-    precision = registry.look_up("precision", args.precision, registry.precisions())
-    arguments.require_files(args.onnx)
-    request = arguments.convert_request(args, args.onnx, args.out)
-    return outcomes.exit_code(outcomes.make_onnx(args.out, lambda: precisions.convert(precision, request), args.onnx))
-
-
-def audit(args: argparse.Namespace) -> int:
-    """Say what an ONNX graph really computes in."""
-    from inferprof.model import audit
-
-    arguments.require_files(args.onnx)
-    if args.precision:
-        registry.look_up("precision", args.precision, registry.precisions())
-    spec, shape = arguments.asked_shape(args)
-    result = outcomes.record(
-        args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape, spec), args.onnx
-    )
-    if not args.out and result.get("status") != "failed":
-        say(audit.render(result))
-    return outcomes.exit_code(result)
-
-
-def partition(args: argparse.Namespace) -> int:
-    """Say which nodes of an ONNX graph TensorRT would take and which would fall back, and why; needs no GPU."""
-    from inferprof.backends import tensorrt_partition
-
-    arguments.require_files(args.onnx)
-    spec, shape = arguments.asked_shape(args)
-    shapes = {item.name: item.shape(shape) for item in spec.inputs} if spec else None
-
-    def partition() -> dict[str, Any]:
-        return {**tensorrt_partition.partition(args.onnx, shapes), "shape": str(shape) if shape else None}
-
-    result = outcomes.record(args.out, "partition", partition, args.onnx)
-    if not args.out and result.get("status") != "failed":
-        say(tensorrt_partition.render(result))
-    return outcomes.exit_code(result)
-
-
-def cost(args: argparse.Namespace) -> int:
-    """Count the FLOPs and bytes of each node of an ONNX graph at a shape."""
-    from inferprof.model import cost
-
-    arguments.require_files(args.onnx)
-    spec = arguments.fitting_spec(args)
-    shape = spec.at(Shape.parse(args.shape))
-    return outcomes.exit_code(outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx))
-
-
-def expect(args: argparse.Namespace) -> int:
-    """Compute the outputs that each run of a graph or model must agree with; with --samples those of its formats."""
-    from inferprof.model import data, expected, export, samples
-
-    arguments.require_files(args.onnx)
-    spec = arguments.fitting_spec(args)
-    shape = spec.at(Shape.parse(args.shape)) if args.shape else None
-    try:
-        with outcomes.stage("expect"):
-            outcomes.require_made(args.onnx)
-            if args.samples:
-                sized = spec.sized(shape) if shape else spec
-                expected.write_samples(args.onnx, samples.feeds(sized, args.samples, args.seed), args.out)
-            elif shape:
-                export.expect(args.onnx, spec, shape, data.feeds(spec, shape, 1, args.seed)[0], args.out)
-            else:
-                raise UserError("expect: --shape says of which inputs, or --samples of how many")
-    except CaseFailed as error:
-        expected.write_reason(f"{error.stage}: {error}", args.out)
-        return outcomes.exit_code(outcomes.said(error))
-    return 0
-
-
-def accuracy(args: argparse.Namespace) -> int:
-    """Compare a converted graph with the fp32 graph on real inputs."""
-    from inferprof.model import accuracy, expected, samples
-
-    precision = registry.look_up("precision", args.precision, registry.precisions())
-    arguments.require_files(args.onnx, args.reference)
-    request = arguments.convert_request(args, args.reference, args.onnx)
-    result = outcomes.record(
-        args.out,
-        "accuracy",
-        lambda: accuracy.measure(request, precision, samples.feeds, args.samples, args.seed, expected.of_samples),
-        args.reference,
-        args.onnx,
-    )
-    return outcomes.exit_code(result)
-
-
-def sensitivity(args: argparse.Namespace) -> int:
-    """Say which nodes of a graph lose the accuracy in a number format, why, and which to leave out; needs no GPU."""
-    from inferprof import sensitivity
-    from inferprof.sensitivity import answer
-
-    precision = registry.look_up("precision", args.precision, registry.precisions())
-    arguments.require_files(args.onnx)
-    request = arguments.convert_request(args, args.onnx, args.onnx)
-    result = outcomes.record(
-        args.out, "sensitivity", lambda: sensitivity.analyse(request, precision, args.samples), args.onnx
-    )
-    if result.get("status") != "failed":
-        say(answer.render(result))
-    return outcomes.exit_code(result)
 
 
 def build(args: argparse.Namespace) -> int:
@@ -303,7 +185,7 @@ def select(args: argparse.Namespace) -> None:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Compare two studies. Exit code 1: a case of B is slower, failed, missing or inaccurate; 3: one may be."""
+    """Compare two studies. Exit code 1: a case of B is slower, failed, missing or inaccurate; 3: one probably is."""
     from inferprof import compare, compare_text
 
     comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing, strict=args.strict)

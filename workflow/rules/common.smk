@@ -68,6 +68,8 @@ PARTIAL_REPORTS = [
     for study in STUDIES
     if study.probed
 ]
+# The rules whose jobs write the answers of a study.
+REPORTING = {"report_so_far", "write_report", "compare_machines"}
 ANSWERS = [Path(f"results/reports/{folder}/ANSWER.txt") for folder in BY_FOLDER]
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.

@@ -17,6 +17,7 @@ from tests.unit.made_records import node
 from inferprof.case import Case
 from inferprof.diagnosis import frames as reading
 from inferprof.diagnosis import run, verdict
+from inferprof.diagnosis.engine import MAY_BE_PRODUCTS
 from inferprof.diagnosis.times import on_gpu
 from inferprof.documents import Cost
 from inferprof.documents.graph import Gemm
@@ -274,6 +275,13 @@ def test_the_graph_makes_that_sure_or_clear(vit: Frames) -> None:
     assert [one.confidence for one in ask("unfused_attention", sure).findings] == ["medium"]
     none = dataclasses.replace(vit, documents=Documents(cost=other))
     assert mentions(ask("unfused_attention", none).reason, "no product")
+
+
+def test_a_softmax_without_products_around_it_is_no_attention(vit: Frames) -> None:
+    product = vit.profiles["name"].map(lambda one: classify(str(one)).kernel_class in MAY_BE_PRODUCTS).astype(bool)
+    profiles = vit.profiles[~(vit.profiles["level"].eq("kernel") & product)]
+    few = of_case(dataclasses.replace(vit, profiles=profiles), "vit_base/fp16/ort_cuda/default/b8")
+    assert ask("unfused_attention", few).verdict == "clear"
 
 
 def test_flash_attention_is_clear(captured: Captured) -> None:

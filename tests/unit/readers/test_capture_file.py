@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import sqlite3
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.unit.facts import naming
 from inferprof import registry
 from inferprof.errors import UserError
 from inferprof.explain.opening import opened
+from inferprof.files import unpacked
 from inferprof.profilers import kineto, nsys
 from inferprof.readers.capture_file import identify, recognise
 from inferprof.readers.kind import Kind
@@ -139,3 +141,26 @@ def test_what_has_no_end_or_waits_is_refused_at_once(what: str, tmp_path: Path) 
         os.truncate(path, 1 << 36)
     with pytest.raises(UserError, match=naming(str(path))):
         opened([path], tmp_path)
+
+
+def test_the_order_of_keys_tells_no_kind(shared: Path, repository: Path, tmp_path: Path) -> None:
+    """Other programs sort the keys of what they pass on."""
+    packed = {
+        "times": shared / "real/trt_json/trt8_trex_resnet18_a100_fp16.timing.json.gz",
+        "profile": shared / "real/trt_json/trt8_trex_resnet18_a100_fp16.profile.json",
+        "layers": shared / "real/trt_json/trt8_trex_resnet18_a100_fp16.graph.json",
+        "session": repository / "tests/data/ort_profile/h100_ort_cuda_vit.json.gz",
+    }
+    for name, original in packed.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(json.loads(unpacked(original)), sort_keys=True))
+        assert recognise(path).name == recognise(original).name
+
+
+@pytest.mark.parametrize("line", ["[I] RUNNING | Command: polygraphy run a.onnx", "[2026-01-02 03:04:05] hello"])
+def test_a_line_in_a_bracket_is_no_json(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(f"{line}\n" * 3)
+    with pytest.raises(UserError) as caught:
+        recognise(path)
+    assert "JSON list" not in str(caught.value)

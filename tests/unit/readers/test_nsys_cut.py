@@ -14,7 +14,9 @@ from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import nsys
+from inferprof.readers.kind import waits
 from inferprof.readers.kinds.nsys_sqlite import NSYS_SQLITE
+from inferprof.readers.nsys_sqlite import read_timeline
 
 
 def some_export(made: Export) -> Path:
@@ -179,3 +181,25 @@ def changed(path: Path, *statements: str) -> Path:
             database.execute(statement)
     database.close()
     return path
+
+
+def test_operations_whose_end_was_lost_are_said_and_the_last_one_was_running(export: Callable[..., Export]) -> None:
+    built = export()
+    for number, end in enumerate((2000, 0, 4000, None)):
+        start = 1000 * (number + 1)
+        built.kernel("k", start, end, built.call("cudaLaunchKernel", start - 500, start - 400))  # type: ignore[arg-type]
+    timeline = read_timeline(built.done())
+    assert (len(timeline.ops), timeline.endless) == (2, 1)
+    lacks = [lack.what for lack in waits(timeline, "nsys profile") if "1 operation took" in lack.what]
+    assert len(lacks) == 1
+
+
+def test_names_that_are_stored_as_bytes_are_read(export: Callable[..., Export]) -> None:
+    built = export()
+    built.range("infer", 500, 3000)
+    built.kernel("gemm", 1000, 2000, built.call("cudaLaunchKernel_v7000", 600, 700))
+    for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text"), ("META_DATA_EXPORT", "value")):
+        built.database.execute(f"UPDATE {table} SET {column} = CAST({column} AS BLOB)")
+    timeline = read_timeline(built.done())
+    assert {"gemm", "cudaLaunchKernel"} <= set(timeline.names)
+    assert timeline.paths == ["", "infer"]

@@ -253,3 +253,17 @@ def test_copies_that_a_cut_log_does_not_tell_are_not_0(tmp_path: Path) -> None:
 def test_a_time_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nan is no time"):
         judged(tmp_path, log(gpu=1.0, enqueue=0.1, qps=900.0).replace("mean = 1.0 ms", "mean = nan ms"))
+
+
+def test_time_on_a_dla_is_not_called_kernels_of_the_gpu(tmp_path: Path) -> None:
+    text = log(gpu=4.0, enqueue=0.4, qps=250.0, extra=("=== System Options ===", "DLACore: 1"))
+    capture = judged(tmp_path, text)
+    assert "kernels" not in capture.parts
+    assert mentions(findings(capture)["trtexec_bound"].reason, "DLA core 1")
+    assert "kernels" in judged(tmp_path, log(gpu=4.0, enqueue=0.4, qps=250.0)).parts
+
+
+def test_several_streams_are_said_with_the_time_between_two_inferences(tmp_path: Path) -> None:
+    text = log(gpu=4.6, enqueue=0.4, qps=800.0, copies=(0.5, 0.1)).replace("Streams: 1", "Streams: 4")
+    (line,) = [note for note in judged(tmp_path, text).notes if note.startswith("4 streams")]
+    assert mentions(line, "1.25 ms")

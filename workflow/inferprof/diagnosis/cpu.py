@@ -28,7 +28,7 @@ from inferprof.findings import (
     Threshold,
 )
 from inferprof.plugins import Check
-from inferprof.tables.nodes.providers import first_run_alone, per_run
+from inferprof.tables.nodes.providers import computed_on_cpu, first_run_alone, per_run
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.schema import of_first
 from inferprof.units import GIGA, NS_PER_MS
@@ -191,7 +191,10 @@ def _by_type(frames: Frames) -> pd.Series[float]:
         raise NotAssessed(OF_ONNX_RUNTIME)
     if rows.empty or first_run_alone(rows):
         raise NotAssessed("a profile of its operators: ort_profile under `profilers:`")
-    return per_run(rows).groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    own = computed_on_cpu(per_run(rows))
+    if own.empty:
+        raise NotAssessed("operators that the CPU computes: another provider has them all")
+    return own.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
 
 
 # --- conversions -----------------------------------------------------------------------------------------------

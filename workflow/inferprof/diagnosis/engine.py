@@ -59,6 +59,9 @@ FAR_BEHIND: Final = Threshold(
 SOFTMAX: Final = Threshold(
     "unfused_softmax", 0.02, "of the kernels' time", "ours: of a classifier's last layer it is far less"
 )
+AROUND: Final = 2
+"""Products around each softmax of an attention."""
+MAY_BE_PRODUCTS: Final = ("gemm", "convolution", "other")
 
 
 # --- what kernels convert and compute in -----------------------------------------------------------------------
@@ -157,6 +160,10 @@ def _lost(frames: Frames, times: Mapping[str, float], asked: str) -> float | Non
     return sum(max(0.0, 1 - peaks[dtype].value / peaks[asked].value) * time for dtype, time in times.items())
 
 
+def _launches(kernels: pd.DataFrame, *classes: str) -> float:
+    return float(kernels.loc[kernels["kernel_class"].isin(classes), "launches"].sum())
+
+
 def _attention(frames: Frames) -> list[Finding] | Clear:
     """Softmax in kernels of its own, beside products of two activations, on a GPU that has fused attention.
 
@@ -173,6 +180,8 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
     scores = cost is not None and any(node.gemm and node.gemm.batch_in == "count" for node in cost.nodes or ())
     if cost is not None and not scores:
         return Clear("the graph has no product of two activations")
+    if cost is None and _launches(kernels, *MAY_BE_PRODUCTS) < AROUND * _launches(kernels, "softmax"):
+        return Clear("fewer than two products for each softmax: it is of a last layer, or of a choice of experts")
     capability = (roofs.gpu_in_use(frames.documents.environment) or roofs.NO_GPU).compute_capability
     if isinstance(capability, str) and tuple(map(int, capability.split("."))) < FUSED_FROM:
         return Clear(f"compute capability {capability} has no fused attention in these runtimes")

@@ -23,7 +23,6 @@ from inferprof.tables.limits import copies, waterfall
 from inferprof.tables.measurements import Measurements
 from inferprof.tables.nodes.providers import CALL, RUN, first_run_alone
 from inferprof.tables.records import Key
-from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.kernel_compare import ITERATION
 
 Read = Callable[[Path, Kind], Any]
@@ -124,7 +123,7 @@ def _tables(results: Path, machine: str, case: Case) -> list[Path]:
 
 def _profiles(results: Path, machine: str, case: Case) -> pd.DataFrame:
     """The tidy tables of a case, of all tools."""
-    tables = [one_iteration.without(schema.read_table(path)) for path in _tables(results, machine, case)]
+    tables = [schema.read_table(path, events=False) for path in _tables(results, machine, case)]
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 

@@ -19,6 +19,7 @@ from inferprof.tables.nodes.graph_nodes import Node
 from inferprof.tables.nodes.kernel_formats import conversion, conversion_of, is_region
 from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.records import rows_of
+from inferprof.tables.schema import EVENT
 from inferprof.tables.trace import iteration_choice, kernel_compare, one_iteration
 from inferprof.tables.trace.kernel_class import classify, own_name
 from inferprof.tables.trace.kernel_compare import ITERATION
@@ -149,7 +150,7 @@ def _within_torch(case: Foreign, rows: pd.DataFrame) -> pd.DataFrame:
         return rows
     timeline, _ = iteration_choice.choose(capture.within(), case.choice.by)
     torch = torch_kernels.tidy(timeline, capture.tool)
-    return pd.concat([torch, rows[rows["level"].eq(one_iteration.LEVEL)]], ignore_index=True)
+    return pd.concat([torch, rows[rows["level"].eq(EVENT)]], ignore_index=True)
 
 
 def _owned(rows: pd.DataFrame) -> Iterator[Piece]:

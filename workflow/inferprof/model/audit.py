@@ -9,7 +9,7 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.case import REFERENCE, Shape
-from inferprof.model import half_overflow, onnx_graph, quantizers, sparsity, typed_graph
+from inferprof.model import contrib, half_overflow, onnx_graph, quantizers, sparsity, typed_graph
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.model.operators import (
     COLLECTIVE,
@@ -73,7 +73,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "not_tensorrt_int8": quantizers.not_tensorrt_int8(graph),
         "quantized_nodes": onnx_graph.quantized_nodes(model),
         "in_bodies": onnx_graph.in_bodies(model.graph),
-        "uncounted_domains": sorted({n.domain for n in graph.nodes if is_foreign(n) or is_unknown(n)}),
+        "uncounted_domains": sorted({n.domain for n in graph.nodes if _is_uncounted(n)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
         "collectives": dict(Counter(operation for operation, _ in collectives_of(graph.nodes))),
@@ -82,6 +82,11 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "sparse": sparsity.products(graph),
     }
     return {**result, "advice": advice(result, products)}
+
+
+def _is_uncounted(node: Any) -> bool:
+    """Whether a node may compute products that nobody here knows."""
+    return (is_foreign(node) and not contrib.is_counted(node)) or is_unknown(node)
 
 
 def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:

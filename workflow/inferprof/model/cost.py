@@ -28,7 +28,7 @@ import msgspec
 
 from inferprof.case import Shape
 from inferprof.documents.graph import Node
-from inferprof.model import onnx_graph, sparsity, typed_graph
+from inferprof.model import contrib, onnx_graph, sparsity, typed_graph
 from inferprof.model.control_flow import FLOW
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, nbytes
@@ -176,6 +176,8 @@ def _product_flops(node: Any, graph: TypedGraph) -> int | None:
         return None
     if node.op_type == "Attention":
         return 2 * product.macs_once + COMPOSITE["Softmax"] * attention_scores(node, graph)
+    if node.op_type in contrib.WITH_SCORES:
+        return 2 * product.macs_once + COMPOSITE["Softmax"] * contrib.attention_scores(node, graph.shapes)
     if node.op_type in RECURRENT:
         has_bias = len(node.input) > 3 and bool(node.input[3])
         gates = RECURRENT[node.op_type] * (ADDED_TO_A_GATE + 2 * has_bias)

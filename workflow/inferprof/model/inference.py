@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferprof.model import onnx_graph
+from inferprof.model import contrib, onnx_graph
 from inferprof.model.operators import (
     COLLECTIVE,
     DEQUANTIZERS,
@@ -25,20 +25,8 @@ FIRST_IR_WITH_OPSETS = 3
 FIRST_IR_WITHOUT_LISTED_WEIGHTS = 4
 """Before it, each weight had to be listed among the inputs."""
 FIRST_OPSET_WITH_SHAPES = 9
-FIRST_OPSET_WITH_PARTS = 18
-"""From which on Split says into how many parts."""
-_LIKE_INPUT_IN_ORT = (
-    "BiasGelu FastGelu Gelu QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QuickGelu SkipLayerNormalization"
-)
-LIKE_INPUT = {
-    "": frozenset(("GroupNormalization", "SimplifiedLayerNormalization")),
-    "com.microsoft": frozenset(_LIKE_INPUT_IN_ORT.split()),
-}
-"""Domain → its operators that give the type and shape of their first input, and of which ONNX tells neither."""
-SHAPED_BY_TWO = frozenset(("QLinearAdd", "QLinearMul"))
-"""Operators of com.microsoft whose inputs 0 and 3 are broadcast."""
-SUMMED = 3
-"""The output of SkipLayerNormalization that is the sum of what it normalizes, also of that type and shape."""
+LIKE_INPUT = frozenset(("GroupNormalization", "SimplifiedLayerNormalization"))
+"""Operators in ONNX's domain that give the type and shape of their first input, and of which it tells neither."""
 Dims = Sequence[int | None]
 """The sizes of a tensor; None for a size that is not known."""
 
@@ -84,13 +72,17 @@ def skeleton(model: Any, graph: Any, given: Mapping[str, Tensor], constants: Seq
     for name, tensor in {**given, **large}.items():
         if name not in inside:
             made.input.append(value_info(name, tensor))
+    stored = {weight.name: weight.data_type for weight in graph.initializer}
     for original in graph.node:
-        node = made.node.add()
-        node.CopyFrom(original)
-        if node.op_type == COLLECTIVE:
-            _as_on_one_gpu(node, onnx_graph.opset(result))
-        _as_standard(node)
-        made.node.extend(_as_its_input(node))
+        nodes, weights = contrib.written(original, onnx_graph.opset(result), stored)
+        made.input.extend(value_info(name, Tensor(onnx.TensorProto.FLOAT, dims)) for name, dims in weights.items())
+        for written in nodes:
+            node = made.node.add()
+            node.CopyFrom(written)
+            if node.op_type == COLLECTIVE:
+                _as_on_one_gpu(node, onnx_graph.opset(result))
+            _as_standard(node)
+            _as_its_input(node)
     return _modern(result)
 
 
@@ -251,7 +243,7 @@ def _as_on_one_gpu(node: Any, opset: int) -> None:
     elif operation in ("reduce_scatter", "scatter"):
         node.op_type = "Split"
         node.output.extend(f"{node.output[0]} of another rank {rank}" for rank in range(1, ranks))
-        if opset >= FIRST_OPSET_WITH_PARTS:
+        if opset >= contrib.FIRST_OPSET_WITH_PARTS:
             node.attribute.append(onnx.helper.make_attribute("num_outputs", ranks))
     else:
         node.op_type = "Identity"
@@ -272,20 +264,8 @@ def _as_standard(node: Any) -> None:
         node.attribute.append(onnx.helper.make_attribute("to", target))
 
 
-def _as_its_input(node: Any) -> list[Any]:
-    """Turn an operator of LIKE_INPUT into an Identity, one of SHAPED_BY_TWO into an Add.
-
-    Returns the nodes that give its further outputs.
-    """
-    import onnx
-
-    if node.domain == "com.microsoft" and node.op_type in SHAPED_BY_TWO:
-        node.domain, node.op_type = "", "Add"
-        del node.input[4:], node.input[1:3]
-        return []
-    if node.op_type not in LIKE_INPUT.get(node.domain, ()):
-        return []
-    more = [onnx.helper.make_node("Identity", node.input[:1], [name]) for name in node.output[SUMMED:]]
-    node.domain, node.op_type = "", "Identity"
-    del node.input[1:], node.output[1:], node.attribute[:]
-    return more
+def _as_its_input(node: Any) -> None:
+    """Turn an operator of LIKE_INPUT into an Identity."""
+    if node.domain in STANDARD_DOMAINS and node.op_type in LIKE_INPUT:
+        node.domain, node.op_type = "", "Identity"
+        del node.input[1:], node.output[1:], node.attribute[:]

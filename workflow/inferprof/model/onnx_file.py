@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ def checked(
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise UserError(f"{path} is not a valid ONNX model: {' '.join(str(error).split())}") from None
-    _match_inputs(model, spec, path)
+    _name_dimensions(model, _match_inputs(onnx_graph.inputs(model), spec, path))
     strip(model)
     return model
 
@@ -160,9 +160,24 @@ def describe(model: onnx.ModelProto) -> dict[str, Any]:
     }
 
 
-def _match_inputs(model: onnx.ModelProto, spec: ModelSpec, path: Path) -> None:
-    """Check names, types and dimensions against the YAML and give the graph's dimensions the YAML's symbols."""
-    actual = {item.name: item for item in onnx_graph.inputs(model)}
+def check_description(spec: ModelSpec, path: Path) -> None:
+    """Raises UserError where a model's description has other inputs than its ONNX file.
+
+    A file that cannot be read is left to its export, which fails and says why.
+    """
+    try:
+        values = copy.deepcopy(onnx_graph.inputs(onnx_graph.outline(path)))
+    except UserError:
+        return
+    _match_inputs(values, spec, path)
+
+
+def _match_inputs(values: Sequence[onnx.ValueInfoProto], spec: ModelSpec, path: Path) -> dict[str, str]:
+    """Check names, types and dimensions of inputs against the YAML; sets the dimensions.
+
+    Returns the graph's names of dimensions → the YAML's.
+    """
+    actual = {item.name: item for item in values}
     if set(actual) != {item.name for item in spec.inputs}:
         raise UserError(
             f"{spec.path}: inputs {', '.join(item.name for item in spec.inputs)} are not those of {path.name}: "
@@ -171,6 +186,11 @@ def _match_inputs(model: onnx.ModelProto, spec: ModelSpec, path: Path) -> None:
     renamed: dict[str, str] = {}
     for item in spec.inputs:
         renamed |= _match_input(actual[item.name], item, spec, path)
+    return renamed
+
+
+def _name_dimensions(model: onnx.ModelProto, renamed: Mapping[str, str]) -> None:
+    """Give the graph's dimensions the YAML's symbols."""
     for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in renamed:  # assigning anything to a dimension with a size would erase the size

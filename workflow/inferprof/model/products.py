@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferprof.documents.graph import Gemm
+from inferprof.model import contrib
 from inferprof.model.operators import bits
 from inferprof.model.typed_graph import TypedGraph
 
@@ -27,13 +28,14 @@ PRODUCTS = {
     "LSTM": (0, 1),
     "GRU": (0, 1),
     "RNN": (0, 1),
+    **contrib.PRODUCTS,
 }
 """Operators that multiply and add, and where their two operands stand among the inputs."""
 RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Operators that go through a sequence step by step, and their gates."""
 FUSED = frozenset(("Add", "BatchNormalization", "Clip", "LeakyRelu", "Relu"))
 """What may stand behind a product and be fused with it: its bias, its activation."""
-NO_SINGLE_PRODUCT = frozenset(("Einsum", "Attention", *RECURRENT))
+NO_SINGLE_PRODUCT = frozenset(("Einsum", "Attention", *RECURRENT)) | contrib.SEVERAL
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,20 @@ def product_of(node: Any, graph: TypedGraph) -> Product | None:
     once = _macs(node, graph, sizes)
     return Product(
         name=node.name or node.output[0],
-        dtype=max((graph.operand_type(tensor) for tensor in (left, right)), key=bits),
+        dtype=_computed_in(node, left, right, graph),
         macs=once * (graph.runs(node) or 0),
         sizes=sizes,
         with_weight=node.op_type in RECURRENT or graph.is_weight(right) or graph.is_weight(left),
         macs_once=once,
         sized=once > 0 or any(0 in graph.shapes.get(tensor, ()) for tensor in (left, right)),
     )
+
+
+def _computed_in(node: Any, left: str, right: str, graph: TypedGraph) -> str:
+    """The wider type of the operands."""
+    if node.op_type in contrib.IN_TYPE_OF_WEIGHT:
+        return graph.operand_type(right)
+    return max((graph.operand_type(tensor) for tensor in (left, right)), key=bits)
 
 
 def one_branch(graph: TypedGraph) -> tuple[TypedGraph, list[dict[str, Any]]]:
@@ -106,6 +115,9 @@ def one_branch(graph: TypedGraph) -> tuple[TypedGraph, list[dict[str, Any]]]:
 def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int]:
     """m, k and n of a product; of a convolution k (channels times window, per group) and n (output channels)."""
     a, b = graph.shapes.get(left, ()), graph.shapes.get(right, ())
+    packed = {attribute.name: attribute.i for attribute in node.attribute if attribute.name in ("K", "N")}
+    if packed:  # a weight whose values are packed in bytes says by attributes how many there are
+        return {"m": a[-2] if len(a) > 1 else 1, "k": packed["K"], "n": packed["N"]} if a else {}
     if "Conv" in node.op_type:
         return {"k": math.prod(b[1:]), "n": b[0]} if b else {}
     if not a or not b or node.op_type in NO_SINGLE_PRODUCT:
@@ -130,7 +142,8 @@ def gemm_of(node: Any, graph: TypedGraph) -> Gemm | None:
     if "Conv" in node.op_type:
         groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
         return Gemm(product.macs_once // (n * k), n // groups, k, groups, "m")
-    if len(graph.shapes[node.input[PRODUCTS[node.op_type][1]]]) == 2:
+    weight = graph.shapes[node.input[PRODUCTS[node.op_type][1]]]
+    if len(weight) == 2 or math.prod(weight) < n * k:  # one matrix, or one that is packed
         return Gemm(product.macs_once // (n * k), n, k, 1, "m")
     m = product.sizes["m"]
     return Gemm(m, n, k, product.macs_once // (m * n * k), "count")
@@ -142,6 +155,8 @@ def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
         return _einsum_macs(node, graph)
     if node.op_type == "Attention":
         return _attention_macs(node, graph)
+    if node.op_type in contrib.SEVERAL:
+        return contrib.macs(node, graph.shapes)
     if node.op_type in RECURRENT:
         return recurrent_steps(node, graph) * sum(math.prod(graph.shapes.get(name, (0,))) for name in node.input[1:3])
     if not sizes:

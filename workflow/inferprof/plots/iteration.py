@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from inferprof.tables.records import rows_of
 from inferprof.tables.trace import tracks
 from inferprof.tables.trace.intervals import Intervals
 from inferprof.tables.trace.one_iteration import RANGE
-from inferprof.tables.trace.tracks import Kind, Track
+from inferprof.tables.trace.tracks import Events, Kind, Track
 from inferprof.units import NS_PER_US
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ LOOKS: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class _Lane:
-    """A row of the picture. `events` has name, start and end."""
+    """A row of the picture."""
 
     label: str
-    events: pd.DataFrame
+    events: Events
     colour: str
     hatch: str = ""
 
@@ -94,8 +94,8 @@ def _lane(track: Track, several: bool) -> _Lane:
     """A track as it is drawn; `several`: GPUs."""
     colour, hatch = LOOKS[track.kind]
     if track.kind == "range":
-        stages = track.events["name"].str.removeprefix(STAGE)
-        return _Lane(STAGES, track.events.assign(name=stages), colour, hatch)
+        names = np.array([name.removeprefix(STAGE) for name in track.events.name], object)
+        return _Lane(STAGES, replace(track.events, name=names), colour, hatch)
     if several or not track.label.startswith("stream"):
         where = track.process if several or track.process == tracks.HOST else "GPU"
         return _Lane(f"{where}: {track.label}", track.events, colour, hatch)
@@ -103,7 +103,7 @@ def _lane(track: Track, several: bool) -> _Lane:
 
 
 def _panel(ax: Axes, lanes: list[_Lane]) -> None:
-    width = max(float(lane.events["end"].max()) for lane in lanes) / NS_PER_US
+    width = max(float(lane.events.end.max()) for lane in lanes) / NS_PER_US
     for place, lane in enumerate(lanes):
         _draw_lane(ax, lane, place, width)
     ax.set_xlim(0, width)
@@ -116,7 +116,7 @@ def _panel(ax: Axes, lanes: list[_Lane]) -> None:
 def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
     """The longest events one by one, with their names; the others merged as far as the eye can't tell them apart."""
     step = width / RESOLUTION
-    start, end = (lane.events[side].to_numpy(float) / NS_PER_US for side in ("start", "end"))
+    start, end = lane.events.start / NS_PER_US, lane.events.end / NS_PER_US
     length = np.maximum(end - start, step)  # what is shorter would not be seen
     longest = np.argsort(start - end, kind="stable")[:MOST_TIPS]
     rest = np.setdiff1d(np.arange(start.size), longest)
@@ -128,7 +128,7 @@ def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
     ax.broken_barh(list(spans), (place - 0.34, 0.68), **style)
     for index in longest:
         bar = ax.barh(place, length[index], left=start[index], height=0.68, **style)[0]
-        name = str(lane.events["name"].iloc[index])
+        name = str(lane.events.name[index])
         if lane.label == STAGES and end[index] - start[index] > width / ROOM_FOR_NAME:
             ax.text(
                 (start[index] + end[index]) / 2, place, name, ha="center", va="center", fontsize=7, color=ON_COLOUR

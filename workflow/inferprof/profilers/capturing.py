@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import shutil
@@ -12,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inferprof import documents, outcomes, processes, progress, registry
-from inferprof.case import Case
+from inferprof import documents, forked, outcomes, processes, progress, registry
+from inferprof.case import PARALLEL, Case
 from inferprof.documents import Watched
 from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
 from inferprof.files import make_folder, write_document, write_json
@@ -35,6 +36,9 @@ ALLOWED: Final = re.compile(
 """Environment variables that the run may need. Profilers store all that they are started with."""
 
 
+LOGGER = logging.getLogger(__name__)
+EXPORT: Final = "export"
+"""The stage in which a tool's file is made of what it saw."""
 Done = subprocess.CompletedProcess[str]
 Runner = Callable[[Sequence[str], Mapping[str, str]], Done]
 """Runs a command in an environment to its end; what it says on both streams is in `stdout`."""
@@ -121,28 +125,65 @@ def capture(
     Raises UserError where the tool is missing, CaseFailed where it says that it could not watch, or the run's
     `record` that it failed, ToolError where it or the run broke; nothing is left then.
     """
+    make_folder(out.parent)
     allowed = allowed_environment(os.environ)
+    with progress.task(f"Capture with {profiler.name}", ("run", "export")):
+        server, unseen = _server(profiler, argv, allowed), False
+        for environment in [{**allowed, forked.SERVER: server}, allowed] if server else [allowed]:
+            try:
+                _captured(profiler, argv, out, environment, record, runner)
+                break
+            except (ToolError, CaseFailed) as error:
+                if environment is allowed or getattr(error, "stage", EXPORT) != EXPORT:
+                    raise
+                LOGGER.warning("a fork of the study's server was watched: %s; once more in its own process", error)
+                unseen = getattr(error, "returncode", 0) == 0
+                if record:
+                    record.unlink(missing_ok=True)
+        if unseen:
+            _unseen(profiler).touch()
+
+
+def _server(profiler: Profiler, argv: Sequence[str], allowed: Mapping[str, str]) -> str | None:
+    """The server of the study that forks the run, which so has its libraries imported; None where it is to start by
+    itself: a tool that counts is in its process from the beginning, and of ranks nsys traces the forks so."""
+    divided = any(word.startswith(f"{PARALLEL}=") for word in argv)
+    if profiler.counts or divided or Path(argv[0]).name != "inferprof" or _unseen(profiler).exists():
+        return None
+    return forked.server_for(argv[1:], allowed)
+
+
+def _unseen(profiler: Profiler) -> Path:
+    """A file that says of this study that a tool does not see runs that were forked from a server."""
+    return Path(".snakemake", f"inferprof-{os.environ.get(forked.STUDY)}-{profiler.name}-alone")
+
+
+def _captured(
+    profiler: Profiler,
+    argv: Sequence[str],
+    out: Path,
+    environment: Mapping[str, str],
+    record: Path | None,
+    runner: Runner,
+) -> None:
+    """As `capture`, with the run in an environment."""
 
     def run(command: Sequence[str]) -> None:
-        require_success(runner(command, allowed))
+        require_success(runner(command, environment))
 
-    make_folder(out.parent)
     # Nobody else can look into this folder while its files have the modes and contents that the tool gave them.
-    with (
-        progress.task(f"Capture with {profiler.name}", ("run", "export")),
-        tempfile.TemporaryDirectory(prefix=f".{profiler.name}-", dir=out.parent) as private,
-    ):
+    with tempfile.TemporaryDirectory(prefix=f".{profiler.name}-", dir=out.parent) as private:
         inside = Path(private, out.name)
         progress.step("run")
 
         def watch(way: Profiler) -> Done:
-            done = runner(way.command(argv, inside), allowed)
+            done = runner(way.command(argv, inside), environment)
             _require_run(record)
             return done
 
         way, done = _watched(profiler, watch)
         progress.step("export")
-        with outcomes.stage("export"):
+        with outcomes.stage(EXPORT):
             if way.finish:
                 way.finish(inside, run)
         if not inside.exists():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from inferprof.findings import Answer, Total
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,13 +47,16 @@ class Lack:
 
 
 def waits(timeline: Timeline, command: str) -> list[Lack]:
-    """What the timeline does not tell of waits: why the GPU was idle, or of which iteration operations are."""
+    """What the timeline does not tell of waits: how long operations took, why the GPU was idle, or of which iteration
+    operations are."""
     from inferprof.tables.trace.api_kind import launched_by_none, untied
 
+    endless = f"how long {counted(timeline.endless, 'operation')} took: their end was lost, and they count as idle"
+    cut = [Lack(endless, command)] if timeline.endless else []
     if reason := untied(timeline):
-        return [Lack(f"why the GPU was idle: {reason}", command)]
+        return [*cut, Lack(f"why the GPU was idle: {reason}", command)]
     lost = launched_by_none(timeline)
-    return [Lack(f"of which iteration {lost} are", command)] if lost else []
+    return [*cut, Lack(f"of which iteration {lost} are", command)] if lost else cut
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +21,9 @@ import pyarrow as pa
 from pyarrow import compute
 
 from inferprof.errors import UserError
-from inferprof.readers.sqlite_file import Columns, Tables, Wanted, database_of, joined, numbers
+from inferprof.readers.nsys_copies import copy_name
+from inferprof.readers.sqlite_file import Columns, Tables, Wanted, database_of, joined, numbers, text_of
 from inferprof.tables.trace.aggregate import grouped
-from inferprof.tables.trace.api_kind import PAGEABLE
 from inferprof.tables.trace.timeline import (
     GRAPH,
     ID_BITS,
@@ -44,24 +45,6 @@ _NODES: Final = "CUDA_GRAPH_NODE_EVENTS"
 """When and by which thread each node of a CUDA graph was made, and of which other node it is a copy."""
 _GPUS: Final = "TARGET_INFO_CUDA_DEVICE"
 """Which of the machine's GPUs each process counts as which; from schema 3.20 on."""
-_COPY_KINDS: Final = {
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-    11: "HtoD unified memory",
-    12: "DtoH unified memory",
-    13: "DtoD unified memory",
-}
-"""ENUM_CUDA_MEMCPY_OPER, whose first ten are CUpti_ActivityMemcpyKind."""
-_HOST_MEMORY: Final = {0: PAGEABLE, 1: "pinned", 4: "managed", 6: "managed"}
-"""ENUM_CUDA_MEM_KIND, where it is host memory or may be."""
 _SIZES: Final = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ")
 """Packed into two numbers: no grid is larger than 2³¹ - 1, 65535 and 65535, no block than 1024, 1024 and 64 (CUDA C++
 Programming Guide, `Technical Specifications per Compute Capability`)."""
@@ -93,7 +76,8 @@ def read_timeline(path: Path) -> Timeline:
                 "or nsys did not trace it (children need --trace-fork-before-exec=true)"
             )
         ops["process"] = ops["correlation"].to_numpy() >> _PROCESS_SHIFT
-        return assemble(export.with_nodes(export.with_gpus(ops)), calls, ranges, names.texts, launches)
+        timeline = assemble(export.with_nodes(export.with_gpus(ops)), calls, ranges, names.texts, launches)
+        return replace(timeline, endless=export.endless)
 
 
 def without_version(name: str) -> str:
@@ -123,7 +107,7 @@ class _Names:
         for string_id in distinct.tolist():
             row = self._database.execute(query, (string_id,)).fetchone()
             has_text = row is not None and row[0] is not None
-            codes.append(self.code(spelled(str(row[0])) if has_text else f"[string {string_id}]"))
+            codes.append(self.code(spelled(text_of(row[0])) if has_text else f"[string {string_id}]"))
         return np.array(codes, np.int32)[inverse]
 
 
@@ -135,13 +119,14 @@ class _Export:
         self._database = database
         self._tables = Tables(path, database)
         self._columns = self._tables.columns
+        self.endless = 0
 
     def check(self) -> None:
         """Refuse a schema that is newer or older than what was checked."""
         for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             if self._columns(table):
                 rows = dict(self._database.execute(f"SELECT name, value FROM {table}"))
-                version = str(rows.get("EXPORT_SCHEMA_VERSION") or "")
+                version = text_of(rows.get("EXPORT_SCHEMA_VERSION") or "")
                 major = version.partition(".")[0]
                 if major and int(major) not in READABLE_SCHEMAS:
                     raise UserError(
@@ -178,13 +163,13 @@ class _Export:
         row = self._database.execute("SELECT value FROM StringIds WHERE id = ?", (block >> 32,)).fetchone()
         grids = grid >> 32, grid >> 16 & 0xFFFF, grid & 0xFFFF
         blocks = block >> 21 & 0x7FF, block >> 10 & 0x7FF, block & 0x3FF
-        return Launch(row and row[0], *(",".join(map(str, axes)) for axes in (grids, blocks)))
+        return Launch(row and row[0] and text_of(row[0]), *(",".join(map(str, axes)) for axes in (grids, blocks)))
 
     def copies(self, names: _Names) -> Columns:
         keys = ("copyKind", "srcKind", "dstKind")
         copies = self._ops("MEMCPY", MEMCPY, {key: self._told("MEMCPY", key) for key in ("bytes", *keys)})
         group, kinds = grouped({key: copies.pop(key) for key in keys})
-        codes = np.array([names.code(_copy_name(*kind)) for kind in kinds.to_numpy().tolist()], np.int32)
+        codes = np.array([names.code(copy_name(*kind)) for kind in kinds.to_numpy().tolist()], np.int32)
         return {**copies, "name": codes[group]}
 
     def memsets(self, names: _Names) -> Columns:
@@ -231,7 +216,7 @@ class _Export:
 
     def calls(self, names: _Names) -> pd.DataFrame:
         """The API calls."""
-        calls = self._integers(f"{_PREFIX}RUNTIME", {"owner": ("globalTid", _OPEN), "name": ("nameId", 0)})
+        calls, _ = _ended(self._integers(f"{_PREFIX}RUNTIME", {"owner": ("globalTid", _OPEN), "name": ("nameId", 0)}))
         calls["name"] = names.of_strings(calls["name"], without_version)
         return pd.DataFrame(calls, copy=False).rename(columns={"owner": "thread"})
 
@@ -278,13 +263,14 @@ class _Export:
         columns = {"device": ("deviceId", 0), "stream": ("streamId", 0), "owner": ("globalPid", _OPEN), **extra}
         if self._columns(_NODES):
             columns["node"] = self._told(table, "graphNodeId", 0)
-        ops = self._integers(_PREFIX + table, columns, made_of)
+        ops, lost = _ended(self._integers(_PREFIX + table, columns, made_of))
+        self.endless += lost
         del ops["owner"]
         return {**ops, "kind": np.full(ops["start"].size, kind, np.int8)}
 
     def _integers(self, table: str, columns: Wanted, made_of: Callable[[Columns], Columns] = dict) -> Columns:
-        """Integer columns of what ended, with start, end and correlation, in the process of `owner`; no rows where
-        the table does not exist."""
+        """Integer columns, with start, end and correlation, in the process of `owner`; no rows where the table does
+        not exist."""
         columns = {"start": ("start", _OPEN), "end": ("end", _OPEN), "correlation": ("correlationId", 0), **columns}
 
         def tied(rows: Columns) -> Columns:
@@ -298,8 +284,16 @@ class _Export:
         if (rows["owner"] == _OPEN).all():  # they are all of one
             rows["owner"] = np.zeros_like(rows["owner"])
         _require_told(table, "of which process", rows["owner"])
-        ended = (rows["end"] != _OPEN) & ((rows["end"] != 0) | (rows["start"] <= 0))
-        return rows if ended.all() else {name: values[ended] for name, values in rows.items()}
+        return rows
+
+
+def _ended(rows: Columns) -> tuple[Columns, int]:
+    """The rows that have an end, and how many have none although others began behind them."""
+    ended = (rows["end"] != _OPEN) & ((rows["end"] != 0) | (rows["start"] <= 0))
+    if ended.all():
+        return rows, 0
+    last = rows["start"][ended].max(initial=_OPEN)
+    return {name: values[ended] for name, values in rows.items()}, int((rows["start"][~ended] < last).sum())
 
 
 def _require_told(table: str, what: str, values: np.ndarray) -> None:
@@ -333,11 +327,3 @@ def _without_serial(labels: pa.Array) -> pa.Array:
     of_operator, of_step = SERIAL_NUMBERS
     short = compute.replace_substring_regex(labels.cast(pa.binary()), of_operator, "")
     return compute.replace_substring_regex(short, of_step, r"\1")
-
-
-def _copy_name(kind: int, source: int, target: int) -> str:
-    """`HtoD pageable`, `DtoH pinned`, `DtoD`: the direction, and what the host's memory is where there is any."""
-    direction = _COPY_KINDS.get(kind, f"copy kind {kind}")
-    host = {"HtoD": source, "HtoA": source, "DtoH": target, "AtoH": target}.get(direction)
-    memory = None if host is None else _HOST_MEMORY.get(host)
-    return f"{direction} {memory}" if memory else direction

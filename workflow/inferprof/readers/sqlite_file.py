@@ -47,8 +47,7 @@ def database_of(path: Path) -> Iterator[sqlite3.Connection]:
     sure = _holds_its_pages(path)
     try:
         with contextlib.closing(sqlite3.connect(address(path), uri=True)) as database:
-            # A cut name of a kernel may end in half a character.
-            database.text_factory = lambda text: text.decode("utf-8", errors="replace")
+            database.text_factory = text_of
             if not sure:
                 _require_sound(database)
             yield database
@@ -62,6 +61,11 @@ def database_of(path: Path) -> Iterator[sqlite3.Connection]:
 def address(path: Path) -> str:
     """The URI of an export that nobody writes to."""
     return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+
+
+def text_of(value: object) -> str:
+    """A text, also one that was stored as bytes; a cut one may end in half a character."""
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
 class Tables:

@@ -18,6 +18,7 @@ from inferprof.findings import Answer, Bottleneck, Finding, Gain, Level, Total
 from inferprof.readers.kind import Capture, Lack
 from inferprof.readers.trtexec_log import TrtexecRun, joined
 from inferprof.units import NS_PER_MS
+from inferprof.words import ms
 
 TOOL: Final = "trtexec"
 BOUND: Final = 0.8
@@ -99,12 +100,13 @@ def _terms(run: TrtexecRun) -> dict[str, str]:
 
 def query_ns(run: TrtexecRun) -> float | None:
     """The time between two inferences; None where several streams run at once, or nothing tells."""
-    streams = run.option("Inference Streams", "Streams") or "1"
+    return _between(run) if _streams(run) == "1" else None
+
+
+def _between(run: TrtexecRun) -> float | None:
     batch = run.option("Batch") or ""
-    if not run.throughput or streams != "1":
-        return None
     # With an implicit batch, up to TensorRT 8, the throughput counts its items.
-    return (int(batch) if batch.isdecimal() else 1) / run.throughput * 1e9
+    return (int(batch) if batch.isdecimal() else 1) / run.throughput * 1e9 if run.throughput else None
 
 
 def where(run: TrtexecRun) -> tuple[Total | None, dict[str, float]]:
@@ -115,11 +117,20 @@ def where(run: TrtexecRun) -> tuple[Total | None, dict[str, float]]:
     busy = compute * NS_PER_MS
     if query is not None and query >= busy * (1 - NOTICED):
         busy = min(busy, query)
-        return Total(query, "an inference by trtexec's throughput"), {"kernels": busy, "waiting": query - busy}
+        return Total(query, "an inference by trtexec's throughput"), {_work(run): busy, "waiting": query - busy}
     copies = sum(run.of(name, "mean", "median") or 0.0 for name in (H2D, D2H)) * NS_PER_MS
-    parts = {"kernels": busy, "copies": copies}
+    parts = {_work(run): busy, "copies": copies}
     total = Total(busy + copies, "trtexec's latency") if busy + copies else None
     return total, {name: ns for name, ns in parts.items() if ns}
+
+
+def _dla(run: TrtexecRun) -> str | None:
+    """The DLA core that it ran on, which trtexec counts as the GPU's time."""
+    return run.option("DLACore") or None
+
+
+def _work(run: TrtexecRun) -> str:
+    return "computing on the DLA, and on the GPU what that left" if _dla(run) else "kernels"
 
 
 def answers(run: TrtexecRun, total: Total | None) -> Iterator[Answer]:
@@ -169,8 +180,12 @@ def _bound(run: TrtexecRun, total: Total) -> list[Finding]:
         advice = f"{' and '.join(wanted)}; or a larger batch" if wanted else "a larger batch, or several streams"
         return [_finding("idle", idle / total.ns, reason, evidence, Gain(0.0, idle), advice)]
     share = min(1.0, mean * NS_PER_MS / total.ns)
-    reason = f"the GPU computes {mean:.3g} ms an inference, {100 * share:.0f} % of the time: its kernels set the pace"
+    said = f"{mean:.3g} ms an inference, {100 * share:.0f} % of the time"
+    reason = f"the GPU computes {said}: its kernels set the pace"
     advice = "see which layers take it; a narrower number format, or less work"
+    if dla := _dla(run):
+        reason = f"DLA core {dla}, and the GPU for what that left, compute {said}: they set the pace"
+        advice = f"see which layers went to the GPU (trtexec --verbose lists them); {advice.partition('; ')[2]}"
     return [replace(_finding("kernels", share, reason, evidence, None, advice), subject=_longest(run))]
 
 
@@ -205,7 +220,7 @@ def _copies(run: TrtexecRun, total: Total) -> list[Finding]:
 
 def _at_most(copied: float, run: TrtexecRun, total: Total) -> Gain:
     """What copying less saves, ns: no more than there is beside the kernels, since the rest hides behind these."""
-    return Gain(0.0, min(copied, total.ns - where(run)[1].get("kernels", 0.0)))
+    return Gain(0.0, min(copied, total.ns - where(run)[1].get(_work(run), 0.0)))
 
 
 def _unstable(run: TrtexecRun) -> list[Finding]:
@@ -245,7 +260,7 @@ def _settings(run: TrtexecRun) -> list[str]:
     """How it was timed, where TensorRT 10 and 11 would do so differently."""
     given = {name: run.option(name) for name in DEFAULTS}
     if not any(given.values()):
-        return []
+        return _at_once(run)
     newest = run.version is not None and run.version[0] >= 11
     usual = {name: sides[1 if newest else 0] for name, sides in DEFAULTS.items()}
     said = ", ".join(f"{name.lower()} {value.lower()}" for name, value in given.items() if value)
@@ -257,7 +272,22 @@ def _settings(run: TrtexecRun) -> list[str]:
         if left
         else ""
     )
-    return [f"timed with {said}{tail}"]
+    return [*_at_once(run), f"timed with {said}{tail}"]
+
+
+def _at_once(run: TrtexecRun) -> list[str]:
+    """What several streams do to the times of one inference."""
+    between = _between(run)
+    if between is None or _streams(run) == "1":
+        return []
+    return [
+        f"{_streams(run)} streams at once: {ms(between)} between two inferences; the GPU's time of one holds "
+        "what it waits for the others"
+    ]
+
+
+def _streams(run: TrtexecRun) -> str:
+    return run.option("Inference Streams", "Streams") or "1"
 
 
 def lacks(run: TrtexecRun) -> list[Lack]:

@@ -35,7 +35,6 @@ from inferprof.tables import join, overhead, records, roofs, schema, summary
 from inferprof.tables.limits import copies, roofline, saturation, speed_up_flags, tile_advice, waterfall
 from inferprof.tables.measurements import Measurements
 from inferprof.tables.roofs import Roofs
-from inferprof.tables.trace import one_iteration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,7 +293,7 @@ def _profiles(reader: Reader) -> pd.DataFrame:
     import pandas as pd
 
     tables = [
-        one_iteration.without(schema.read_earlier(path))
+        schema.read_earlier(path, events=False)
         for machine, case in reader.planned()
         for path in sorted((reader.results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]

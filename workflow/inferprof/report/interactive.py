@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from inferprof import escape, registry, spread
@@ -51,6 +52,14 @@ class _Numbers:
 
     def of(self, text: object) -> int:
         return self.texts.setdefault(escape.text(text), len(self.texts)) if isinstance(text, str) else NOBODY
+
+    def of_all(self, texts: np.ndarray[Any, np.dtype[np.object_]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The number of each of them, new ones in the order in which they come."""
+        import pandas as pd
+
+        places, different = pd.factorize(texts)
+        # What is missing has the place -1: the last.
+        return np.array([*map(self.of, different), NOBODY], np.int64)[places]
 
 
 @dataclass
@@ -137,11 +146,11 @@ class _Drawn:
 
 def _draw(table: Path, case: str, tool: str, trace: Path) -> _Drawn | None:
     """Write the trace of the iteration in a table; None where it holds none."""
-    every = tracks.of_events(one_iteration.of_case(schema.read_earlier(table)))
+    every = tracks.of_events(one_iteration.of_case(schema.read_earlier(table, events=True)))
     if not every:
         return None
     content = tracks.chrome_trace(every, f"{case}, one iteration under {tool}")
-    write_text(trace, json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n")
+    write_text(trace, msgspec.json.encode(content).decode() + "\n")
     names = _Names()
     drawn = [_track(track, names) for track in every]
     return _Drawn(drawn, list(names.names.texts), list(names.nodes.texts))
@@ -189,18 +198,19 @@ def _slow_down(evidence: Evidence, profile: Profile) -> float | None:
 
 def _track(track: Track, names: _Names) -> dict[str, Any]:
     """A track with its events as one row of numbers: name, node, ns since the event before began, ns, row."""
-    deepest = track.events.groupby("thread")["depth"].max() + 1
-    base = (deepest.cumsum() - deepest).to_dict()
-    events: list[int] = []
-    before = 0
-    for row in rows_of(track.events):
-        start, length = int(row["start"]), int(row["end"] - row["start"])
-        place = base[row["thread"]] + row["depth"]
-        events += [names.names.of(row["name"]), names.nodes.of(row["node"]), start - before, length, place]
-        before = start
-    rows = int(deepest.sum())
-    numbers = np.array(events, np.int64)  # many of them wait for the others
-    return {"process": track.process, "label": track.label, "kind": track.kind, "rows": rows, "events": numbers}
+    own, thread = track.events, track.thread
+    deepest = np.zeros(track.threads, np.int64)
+    np.maximum.at(deepest, thread, track.depth + 1)
+    place = (np.cumsum(deepest) - deepest)[thread] + track.depth
+    since, length = np.diff(own.start.astype(np.int64), prepend=0), (own.end - own.start).astype(np.int64)
+    events = (names.names.of_all(own.name), names.nodes.of_all(own.node), since, length, place)
+    return {
+        "process": track.process,
+        "label": track.label,
+        "kind": track.kind,
+        "rows": int(deepest.sum()),
+        "events": np.stack(events, axis=1).ravel(),  # an array: many of them wait for the others
+    }
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def _events(evidence: Evidence, frame: pd.DataFrame, traced: list[Profile]) -> d
         if batch[key_of(profile.case)] == smallest[profile.case["model"]]:
             folder = evidence.results / profile.case["machine"] / "table" / profile.tool
             path = folder / f"{path_of(profile.case)}.parquet"
-            events = one_iteration.of_case(schema.read_table(path))
+            events = one_iteration.of_case(schema.read_table(path, events=True))
             if len(events):
                 columns["events"][key_of(profile.case)] = events
                 columns["events_tool"][key_of(profile.case)] = profile.tool

@@ -80,6 +80,8 @@ MEANINGS: dict[str, str] = {
 }
 """Column → what it holds, for the documentation."""
 
+EVENT: Final = "event"
+"""The level of single events: nine rows of ten of a table that has any."""
 EVENT_KIND: Final = "event_kind"
 _OWNED: Final = ("op", "ncu_rule")
 _JOINS: Final = ("ort_nodes", "ort_nodes_kineto", "trt_nodes")
@@ -146,12 +148,13 @@ def of_case(frame: pd.DataFrame, machine: str, case: Case | None, round_: int | 
     return frame.assign(machine=machine, **names, round=round_).astype(COLUMNS)
 
 
-def read_earlier(path: Path) -> pd.DataFrame:
+def read_earlier(path: Path, events: bool | None = None) -> pd.DataFrame:
     """A table that any version of `inferprof table` wrote; earlier ones had fewer columns, which are empty then.
 
-    Raises UserError where the file is missing or no Parquet.
+    `events`: whether only the rows of level event are wanted, or only the others. Raises UserError where the file is
+    missing or no Parquet.
     """
-    frame = _read(path)
+    frame = _read(path, events)
     # Both calls copy all of a frame that is as it should be, which takes as long as to read it.
     if list(frame) != list(COLUMNS):
         frame = frame.reindex(columns=list(COLUMNS))
@@ -159,17 +162,26 @@ def read_earlier(path: Path) -> pd.DataFrame:
     return frame.astype(others) if others else frame
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A table that `inferprof table` wrote. Raises UserError where the file is missing or no such table."""
-    frame = _read(path)
+def read_table(path: Path, events: bool | None = None) -> pd.DataFrame:
+    """The same of this version. Raises UserError where the file is missing or no such table."""
+    frame = _read(path, events)
     if lacking := set(COLUMNS) - set(frame):
         raise UserError(f"{path} is not a table that `inferprof table` wrote: it lacks {', '.join(sorted(lacking))}")
     return frame[list(COLUMNS)]
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path, events: bool | None) -> pd.DataFrame:
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
     try:
-        frame = pd.read_parquet(path)
+        # Of a small table pandas' own reader takes twice the time, and rows that are not wanted are most of it.
+        with parquet.ParquetFile(path) as file:
+            table = file.read(use_threads=False)
+        if events is not None:
+            is_event = pc.field("level") == EVENT
+            table = table.filter(is_event if events else ~is_event)
+        frame = table.to_pandas()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (ValueError, OSError) as error:
@@ -180,7 +192,7 @@ def _read(path: Path) -> pd.DataFrame:
 def _split_parent(frame: pd.DataFrame) -> pd.DataFrame:
     """A table of before `range` and `owner`, which had one column for both and, of events, for their kind."""
     parent, level = frame["parent"], frame["level"]
-    events = level == "event"
+    events = level == EVENT
     owned = level.isin(_OWNED) | (frame["tool"].isin(_JOINS) & level.isin(_LAUNCHED))
     split = frame.drop(columns="parent").assign(range=parent.mask(owned | events), owner=parent.where(owned))
     first = events & (frame["metric"] == "start")

@@ -14,6 +14,7 @@ from tests.unit.conftest import Export
 from inferprof.errors import UserError
 from inferprof.readers import nsys_sqlite
 from inferprof.tables.trace import iteration_choice, iterations, period
+from inferprof.tables.trace.events import tidy
 from inferprof.tables.trace.timeline import Timeline, without_serial
 
 
@@ -191,3 +192,53 @@ def test_a_range_inside_of_one_of_its_name_is_no_iteration(name: str, export: Ca
     timeline, choice = iteration_choice.choose(nsys_sqlite.read_timeline(made.done()))
     assert (choice.count, choice.mean_ns) == (6, 9_000)
     assert iterations.is_iteration(timeline).sum() == 6
+
+
+def in_ranges(built: Export, names: list[str], gap: int = 1000) -> None:
+    """A step of 3,000 ns in a range of each name, 4,000 apart, with another wait between."""
+    at = 10_000
+    for name in names:
+        built.range(name, at, at + 3000)
+        steps(built, ["a", "b"], at)
+        built.call("cudaStreamSynchronize", at + 3500, at + 3900)
+        at += 4000
+
+
+@pytest.mark.parametrize(
+    ("names", "by", "count"),
+    [
+        ([f"step {number}" for number in range(8)], "step #", 8),
+        ([f"Iteration_{number:03d}" for number in range(8)], "Iteration_#", 8),
+        ([f"request id={1000 + 7 * number} batch=8" for number in range(8)], "request id=# batch=8", 8),
+        ([f"step {number}/8" for number in range(8)], "step #/8", 8),
+        ([f"batch {size}" for size in (1, 2, 4, 8, 16, 32, 64, 128)], "period", 8),  # sizes, not a counter
+        ([f"encoder.layer.{number}" for number in range(8)], "period", 8),
+        ([f"batch {number % 3}" for number in range(9)], "period", 9),
+    ],
+)
+def test_ranges_that_differ_by_a_counter_are_of_one_name(
+    names: list[str], by: str, count: int, export: Callable[..., Export]
+) -> None:
+    built = export()
+    in_ranges(built, names)
+    choice = chosen(built)
+    assert (choice.by, choice.count) == (by, count)
+
+
+def test_a_range_of_one_number_can_still_be_asked_for(export: Callable[..., Export]) -> None:
+    built = export()
+    in_ranges(built, [f"step {number}" for number in range(8)])
+    assert chosen(built, "step 3").count == 1
+    with pytest.raises(UserError) as caught:
+        iteration_choice.choose(nsys_sqlite.read_timeline(built.path), "nosuch")
+    assert "step # (8)" in str(caught.value)
+
+
+def test_iterations_below_several_ranges_are_all_in_one_row(export: Callable[..., Export]) -> None:
+    built = export()
+    in_ranges(built, ["infer"] * 6)
+    for number, (first, last) in enumerate(((9_000, 18_000), (21_000, 26_000), (29_000, 34_000))):
+        built.range(f"phase {'abc'[number]}", first, last)
+    timeline, choice = iteration_choice.choose(nsys_sqlite.read_timeline(built.done()))
+    rows = tidy(timeline, "nsys").query("level == 'range' and name == 'iteration' and metric == 'duration_total'")
+    assert (choice.by, rows["instances"].tolist(), rows["value"].tolist()) == ("infer", [6], [18_000])

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from inferprof.profilers import nsys
-from inferprof.tables.schema import conform
+from inferprof.tables.schema import EVENT, conform
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, NO_CALL, Timeline, assemble
 
@@ -93,4 +93,4 @@ def test_the_table_of_a_capture_has_its_median_iteration(captured: Callable[[str
     assert found["kind"].value_counts().to_dict() == {"kernel": 284, "range": 6, "api": 4, "memcpy": 2}
     assert found["end"].max() == 2_020_706
     assert found["stream"].dropna().unique().tolist() == [13]
-    assert one_iteration.LEVEL not in set(one_iteration.without(frame)["level"])
+    assert EVENT not in set(one_iteration.without(frame)["level"])

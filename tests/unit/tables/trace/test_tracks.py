@@ -33,8 +33,10 @@ MADE = events(
 
 
 def summary(every: list[tracks.Track]) -> list[tuple[str, str, str, list[tuple[str, int, int]]]]:
-    placed = ["name", "thread", "depth"]
-    return [(t.process, t.label, t.kind, list(t.events[placed].itertuples(index=False, name=None))) for t in every]
+    return [
+        (t.process, t.label, t.kind, list(zip(t.events.name, t.thread.tolist(), t.depth.tolist(), strict=True)))
+        for t in every
+    ]
 
 
 def test_host_and_each_stream_of_each_gpu_have_tracks_of_their_own_and_gaps_are_idle():
@@ -48,7 +50,7 @@ def test_host_and_each_stream_of_each_gpu_have_tracks_of_their_own_and_gaps_are_
         ("GPU 1", "stream 9: kernels", "kernel", [("nccl", 0, 0)]),
         ("GPU 1", "idle", "idle", [("idle", 0, 0)]),
     ]
-    idle = [list(t.events[["start", "end"]].itertuples(index=False, name=None)) for t in tracks.of_events(MADE)]
+    idle = [list(zip(t.events.start, t.events.end, strict=True)) for t in tracks.of_events(MADE)]
     assert idle[5] == [(0, 50), (120, 200)]
     assert idle[7] == [(0, 300)]
 
@@ -84,7 +86,7 @@ def test_a_trace_has_complete_events_in_microseconds_and_names_of_processes_and_
 def test_the_trace_of_a_capture_has_every_event_to_the_nanosecond(captured: Callable[[str], Path]):
     found = one_iteration.of_case(nsys.read(captured("h100_ort_cuda_graph_vit_tiny")))
     every = tracks.of_events(found)
-    assert [(t.process, t.label, len(t.events)) for t in every] == [
+    assert [(t.process, t.label, t.events.start.size) for t in every] == [
         ("host", "ranges", 6),
         ("host", "API calls", 3),
         ("host", "synchronise", 1),

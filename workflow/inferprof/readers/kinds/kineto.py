@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from inferprof.tables.trace.iteration_choice import Choice
 
 SHOWN: Final = 6
+_JSON: Final = re.compile(r'\{|\[\s*(?:[\[{\]"]|-?[\d.eE+-]+\s*[,\]]|true|false|null|$)')
+"""How JSON begins; a line of a log may begin in a bracket, as with `[I]`."""
 _EVENTS: Final = re.compile(r"\[\s*\{")
 _OF_TORCH: Final = re.compile(
     r'"cat"\s*:\s*"(?:kernel|gpu_memcpy|gpu_memset|cuda_runtime|cuda_driver|cpu_op|user_annotation|python_function)"',
@@ -39,7 +41,7 @@ RECORD: Final = Lack(
 def recognises(head: Head) -> bool:
     """Whether it is a trace. Raises UserError for other JSON, which no kind that is asked before takes."""
     text = head.text
-    if not text.startswith(("{", "[")) or PROGRESS.match(text):
+    if not _JSON.match(text) or PROGRESS.match(text):
         return False
     if text.startswith("[") and _EVENTS.match(text) and _OF_TORCH.search(text):
         return True

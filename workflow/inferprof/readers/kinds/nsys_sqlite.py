@@ -61,9 +61,11 @@ def read(path: Path) -> Capture:
 
 def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterable[int]) -> list[str]:
     """Version, GPUs in use and programs, as far as the export names them."""
+    from inferprof.readers import sqlite_file
+
     tables = _tables(database)
     versions = [
-        str(row[0]).removesuffix(".0")
+        sqlite_file.text_of(row[0]).removesuffix(".0")
         for table in _VERSION_TABLES
         if table in tables
         for row in database.execute(f"SELECT value FROM {table} WHERE name = 'EXPORT_PRODUCT_VERSION'")
@@ -90,8 +92,8 @@ def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterab
     tool = f"Nsight Systems {versions[0]}" if versions else f"Nsight Systems{older}"
     return [
         tool,
-        *(str(name) for name in names if name),
-        *dict.fromkeys(Path(str(name)).name for name in programs if name),
+        *(sqlite_file.text_of(name) for name in names if name),
+        *dict.fromkeys(Path(sqlite_file.text_of(name)).name for name in programs if name),
     ]
 
 

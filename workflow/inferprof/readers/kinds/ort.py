@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.errors import UserError
 from inferprof.files import unpacked
@@ -18,14 +18,16 @@ from inferprof.words import counted, ms
 if TYPE_CHECKING:
     import pandas as pd
 
+    from inferprof.tables.nodes.ort_session import OrtProfile
+
 TOOL: Final = "ort_profile"
 LOG: Final = "ort_log"
 CPU: Final = "CPUExecutionProvider"
 SHOWN: Final = 3
 LONG: Final = 0.2
 """Ours: operators of a fifth of the time are what to look at."""
-_EVENT: Final = re.compile(r'\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"')
-"""How the list of a profile begins."""
+_EVENT: Final = re.compile(r'\[\s*\{(?:[^{}]|\{[^{}]*\})*?"cat"\s*:\s*"(?:Session|Node)"')
+"""How the list of a profile begins, its keys in any order."""
 _PRODUCT: Final = re.compile(
     r"(?i)^(?!Q|\w*Integer).*(?:conv(?!ert)|gemm|matmul|(?<!bi)(?<!tri)linear|attention|(?:^|:|_)(?:b|add|baddb|addb)?mm$)"
 )
@@ -43,7 +45,7 @@ def read(path: Path) -> Capture:
     rows = providers.tidy(profile, TOOL)
     nodes = providers.per_run(rows)
     runs = len(profile.settled().runs)
-    kernels = [event for event in ort_events.read(path) if event["cat"] == "Kernel"]
+    kernels = _settled([event for event in ort_events.read(path) if event["cat"] == "Kernel"], profile)
     on_gpu = providers.on_gpu(rows)
     all_runs = len(profile.runs)
     first = {0: "", 1: ", the first and only one, in which nodes tune themselves"}.get(
@@ -55,11 +57,39 @@ def read(path: Path) -> Capture:
         ran,
         rows=rows,
         parts=_parts(nodes, profile.settled().runs),
-        answers=[] if on_gpu else list(operators(nodes.groupby("op_type")["share"].sum(), TOOL)),
-        notes=[placement(nodes), *_kernels(kernels, len(profile.runs))],
+        answers=[] if on_gpu else list(_of_cpu(nodes)),
+        notes=[placement(nodes), *_kernels(kernels, runs)],
         lacks=list(_lacks(nodes, on_gpu=on_gpu, kernels=bool(kernels))),
         runtime="ort",
     )
+
+
+def _settled(kernels: Sequence[Mapping[str, Any]], profile: OrtProfile) -> list[Mapping[str, Any]]:
+    """The events of the GPU that are of the runs that count, on the same clock as the nodes."""
+    begun = profile.settled().nodes["start"].min() / 1000 if len(profile.runs) > 1 else 0
+    return [event for event in kernels if event["ts"] >= begun]
+
+
+def _of_cpu(nodes: pd.DataFrame) -> Iterator[Answer]:
+    """The operators that the CPU computes itself, and those left to it by another provider: of an NPU, or of any that
+    is no GPU's, which the checks of a session look at."""
+    from inferprof.tables.nodes.providers import computed_on_cpu
+
+    copied = nodes["op_type"].str.startswith("Memcpy")
+    computed, copies = computed_on_cpu(nodes[~copied]), nodes[copied]
+    others = nodes[~copied].drop(index=computed.index)
+    if len(computed) and len(others):
+        most = str(others.groupby("provider")["duration"].sum().idxmax())
+        took = float(computed["duration"].sum() + copies["duration"].sum())
+        times = {"nodes": float(computed["executions"].sum()), "copies": float(copies["executions"].sum())}
+        yield _left_to_cpu(
+            f"{most} the CPU has {counted(round(times['nodes']), 'node')}{_few(Counter(computed['op_type']))}, with "
+            f"{counted(round(times['copies']), 'copy')}: {ms(took)} of a run",
+            times,
+            TOOL,
+            float(computed["share"].sum() + copies["share"].sum()),
+        )
+    yield from operators(computed.groupby("op_type")["share"].sum(), TOOL)
 
 
 def placement(nodes: pd.DataFrame) -> str:
@@ -194,24 +224,22 @@ def _left(session: ort_log.Placement) -> Iterator[Answer]:
     types = session.types.get(CPU, Counter())
     named = ", ".join(f"{name} {count}" for name, count in types.most_common(SHOWN) if name != ort_log.COPY)
     copies = max(session.copies, sum(own.get(ort_log.COPY, 0) for own in session.types.values()))
-    reason = (
-        f"beside {others[0]} the CPU has {counted(session.nodes[CPU], 'node')} ({named or 'not named'}), with "
-        f"{counted(copies, 'copy')}"
-    )
     on_purpose = sum("deemed faster" in why for why in session.reasons.values())
     tail = f"; {on_purpose} of them on purpose, for sizes of tensors" if on_purpose else ""
-    finding = Finding(
-        "CPU fallback",
-        "copy",
-        None,
-        reason + tail,
+    yield _left_to_cpu(
+        f"{others[0]} the CPU has {counted(session.nodes[CPU], 'node')} ({named or 'not named'}), with "
+        f"{counted(copies, 'copy')}{tail}",
         {"nodes": float(session.nodes[CPU]), "copies": float(copies)},
         LOG,
-        None,
-        "operators that the provider has, another opset, or these nodes at the end of the graph",
-        "medium",
     )
-    yield Answer("fallback", "engine", "found", findings=(finding,))
+
+
+def _left_to_cpu(what: str, evidence: dict[str, float], source: str, share: float | None = None) -> Answer:
+    advice = "operators that the provider has, another opset, or these nodes at the end of the graph"
+    finding = Finding(
+        "CPU fallback", "copy", share, f"beside {what}", evidence, source, None, advice, confidence="medium"
+    )
+    return Answer("fallback", "engine", "found", findings=(finding,))
 
 
 ORT_PROFILE: Final = Kind(

@@ -19,9 +19,11 @@ from inferprof.words import counted, ms
 
 TOOL: Final = "trt_layers"
 _TRT_JSON: Final = re.compile(
-    r'\{\s*"Layers"\s*:|\[\s*\{\s*"(?:count|startEnqMs|startInMs)"\s*:|(?:[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*\[[\d.,\se+-]+\]\s*){2}'
+    r'\{\s*"Layers"\s*:|\[\s*\{\s*"count"\s*:|\[\s*\{[^{}\[\]]*"(?:startEnqMs|startInMs|averageMs)"\s*:|'
+    r'(?:[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*\[[\d.,\se+-]+\]\s*){2}'
 )
-"""How the files of trtexec and EngineInspector begin, and a dictionary of two layers or more and their times."""
+"""How the files of trtexec and EngineInspector begin, their keys in any order, and a dictionary of two layers or more
+and their times."""
 _LAYERS: Final = re.compile(r'\{[^{}]*"Layers"\s*:\s*\[')
 _LAYER_DUMP: Final = re.compile(
     r'(?:[^\s{\[][^\n]*\n\s*)*\[?\s*\{\s*"Name"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"LayerType"\s*:'

@@ -22,6 +22,9 @@ from inferprof.tables.trace.timeline import PATH_SEPARATOR
 CPU: Final = "CPUExecutionProvider"
 ON_GPU: Final = r"(?i)^\w*(?:cuda|tensorrt|rocm|migraphx|dml|webgpu)\w*ExecutionProvider\b"
 """The providers that compute on a GPU; others may do so too, such as OpenVINO, and nothing tells."""
+ON_CPU: Final = r"^(?:CPU|MKLDNN|Dnnl|Xnnpack|ACL|ArmNN|Nuphar)ExecutionProvider\b|^not told"
+"""Those whose kernels are the CPU's, libraries for it among them; files of 2019 tell none, and others were rare.
+What is in neither list has an accelerator behind it, or nothing tells."""
 RUN: Final = "model_run"
 """The range of a run that may end before the GPU's work does."""
 CALL: Final = "call"
@@ -174,6 +177,11 @@ def by_provider(nodes: pd.DataFrame) -> pd.DataFrame:
         nodes=("executions", "sum"), copies=("copies", "sum"), duration=("duration", "sum"), share=("share", "sum")
     )
     return summed.sort_values("share", ascending=False, kind="stable", ignore_index=True)
+
+
+def computed_on_cpu(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Of `per_run`, the nodes that the CPU computes; what is told of its threads and formats is not of others."""
+    return nodes[nodes["provider"].str.contains(ON_CPU)]
 
 
 def on_cpu(nodes: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.tables.trace import iterations, period
+from inferprof.tables.trace import iterations, numbered, period
 from inferprof.tables.trace.api_kind import UNTIED, has_no_calls
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, process_of
@@ -63,6 +63,8 @@ def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choi
         if asked is not None:
             raise UserError(f"--iteration {asked}: {UNTIED}; capture again with --trace=cuda,nvtx")
         return iterations.without(timeline), Choice(None, UNTIED)
+    if asked is None or numbered.NUMBER in asked:
+        timeline = numbered.as_one(timeline)
     candidates = candidates_of(timeline)
     if asked is not None:
         return _by_range(timeline, asked, "asked for with --iteration", candidates)

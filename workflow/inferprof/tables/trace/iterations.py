@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from inferprof.tables.trace import numbered
 from inferprof.tables.trace.intervals import Times, holding
 from inferprof.tables.trace.kernel_compare import ITERATION, unknown_range
 from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, only, process_of, without_serial
@@ -26,8 +27,8 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 def of_case(timeline: Timeline, name: str | None = None) -> Timeline:
     """The timeline of the case alone, with its iterations as they are described above; as it is without any.
 
-    name: another program's range around an inference, which becomes an iteration. Raises UserError where there is no
-    such range, with those that are there.
+    name: another program's range around an inference, which becomes an iteration (`step #`: of each number). Raises
+    UserError where there is no such range, with those that are there.
     """
     named = _outermost(timeline if name is None else _renamed(timeline, name))
     if not is_iteration(named).any():
@@ -38,17 +39,21 @@ def of_case(timeline: Timeline, name: str | None = None) -> Timeline:
 
 
 def _outermost(timeline: Timeline) -> Timeline:
-    """With another name for iterations inside of iterations, as a module of a module of its own kind has them: the
-    outer one is the inference."""
-    paths = [path.split(PATH_SEPARATOR) for path in timeline.paths]
-    if all(path.count(ITERATION) < 2 for path in paths):
+    """With iterations as the outermost ranges: what is around some of them (an epoch, a request of its own number)
+    leaves their paths, which would else be of several kinds; and with another name for those inside of iterations, as
+    a module of a module of its own kind has them: the outer one is the inference."""
+    paths = [_from_iteration(path) for path in timeline.paths]
+    if paths == list(timeline.paths):
         return timeline
-    firsts = [path.index(ITERATION) if ITERATION in path else 0 for path in paths]
-    inner = [
-        [NONE if part == ITERATION and place > first else part for place, part in enumerate(path)]
-        for path, first in zip(paths, firsts, strict=True)
-    ]
-    return replace(timeline, paths=[PATH_SEPARATOR.join(path) for path in inner])
+    return numbered.with_paths(timeline, paths)
+
+
+def _from_iteration(path: str) -> str:
+    parts = path.split(PATH_SEPARATOR)
+    if ITERATION not in parts:
+        return path
+    outer, *inner = parts[parts.index(ITERATION) :]
+    return PATH_SEPARATOR.join([outer, *(NONE if part == ITERATION else part for part in inner)])
 
 
 def is_iteration(timeline: Timeline) -> Mask:
@@ -60,10 +65,13 @@ def is_iteration(timeline: Timeline) -> Mask:
 
 def _renamed(timeline: Timeline, name: str) -> Timeline:
     wanted = without_serial(name)
+    if numbered.NUMBER in wanted:
+        timeline = numbered.as_one(timeline)
     parts = [path.split(PATH_SEPARATOR) for path in timeline.paths]
     if not any(path[-1] == wanted for path in parts[1:]):
-        codes = Counter(timeline.ranges["path"].tolist())
-        raise unknown_range(name, {parts[code][-1]: count for code, count in codes.items()})
+        there = numbered.as_one(timeline)
+        codes = Counter(there.ranges["path"].tolist())
+        raise unknown_range(name, {there.paths[code].split(PATH_SEPARATOR)[-1]: n for code, n in codes.items()})
     if wanted == ITERATION:
         return timeline
     paths = [path.split(PATH_SEPARATOR) for path in without(timeline).paths]

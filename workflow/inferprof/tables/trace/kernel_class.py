@@ -71,6 +71,13 @@ RULES: Final = (
         r"triton_(?:red|per)\w*_(?:add|b)?mm(?:_|$)",
     ),
     _rule(
+        "gemm",
+        "Inductor's templates of products, with what is fused to them; Triton's experts; llama.cpp",
+        r"triton_tem_(?!\w*(?:conv|attention))|^triton_(?:add|b)?mm(?:_|$)|fused_moe_kernel|mul_mat_(?:vec_)?[fq]",
+    ),
+    _rule("reduction", "which experts a token goes to", r"top_?k_?gating|gating_?top_?k"),
+    _rule("reformat", "weights in another order, once", r"repack"),
+    _rule(
         "attention",
         "flash, fused and paged attention; cuDNN sdpa",
         r"fmha|flash_?(?:fwd|bwd|attn|attention|infer)|attention|attn_fwd|_attn_|sdpa|\bmha|_mha_|"
@@ -84,7 +91,7 @@ RULES: Final = (
     _rule("normalisation", "TensorRT Myelin: mean, variance and 1/sqrt in one kernel", r"__myl\w*_\w*Sqr\w*Div"),
     _rule("normalisation", "PyTorch: the statistics of a layer norm and its gradients", r"RowwiseMoments|GammaBeta"),
     _rule("normalisation", "Inductor: a reduction with rsqrt", r"triton_(?:red|per)\w*rsqrt"),
-    _rule("softmax", "softmax by name", r"softmax"),
+    _rule("softmax", "softmax by name", r"soft_?max"),
     _rule("softmax", "TensorRT Myelin: max, exp and sum in one kernel", r"__myl\w*MaxSubExp"),
     _rule("reformat", "layout changes around convolutions", r"nchwTo|nhwcTo|nchw2|nhwc2|im2col|col2im"),
     _rule(

@@ -7,12 +7,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from inferprof.tables.schema import EVENT_KIND
+from inferprof.tables.schema import EVENT, EVENT_KIND
 from inferprof.tables.trace.derived import WORKLOAD_RANGES
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import KINDS, MODULE, NOT_TOLD, OPERATOR, PATH_SEPARATOR, Timeline
 
-LEVEL: Final = "event"
 API: Final = "api"
 RANGE: Final = "range"
 MOST_EVENTS: Final = 20_000
@@ -38,7 +37,7 @@ def rows(timeline: Timeline, owner: pd.Series[str] | None = None) -> pd.DataFram
         return pd.DataFrame()
     events = events.sort_values("start", kind="stable", ignore_index=True)
     columns = ["name", "device", "stream", "range", "owner"]
-    facts = events[columns].assign(level=LEVEL, launch=events.index, instances=1)
+    facts = events[columns].assign(level=EVENT, launch=events.index, instances=1)
     start, length = events["start"] - window[0], events["end"] - events["start"]
     return pd.concat(
         [
@@ -53,19 +52,29 @@ def rows(timeline: Timeline, owner: pd.Series[str] | None = None) -> pd.DataFram
 def of_case(frame: pd.DataFrame) -> pd.DataFrame:
     """The events of a case's tidy table, by start: name, kind, device, stream (missing on the host), start, end, and
     `node`: the node, layer or operator that an operation was launched for, where the capture tells."""
-    rows = frame[frame["level"] == LEVEL].sort_values("launch", kind="stable")
-    start, length, kind = (rows[rows["metric"] == metric] for metric in ("start", "duration_total", EVENT_KIND))
-    begin = start["value"].to_numpy(float)
-    owner = start["owner"].where(start["owner"].notna(), start["range"].map(_innermost, na_action="ignore"))
-    return (
-        start[["name", "device", "stream"]]
-        .assign(
-            kind=kind["text"].to_numpy(),
-            start=begin,
-            end=begin + length["value"].to_numpy(float),
-            node=owner.mask(kind["text"].to_numpy() == RANGE),
-        )
-        .reset_index(drop=True)
+    rows = frame[frame["level"] == EVENT]
+    metric = rows["metric"].to_numpy(object)
+    order = np.argsort(rows["launch"].to_numpy(float, na_value=np.nan), kind="stable")
+    start, length, kind = (order[metric[order] == name] for name in ("start", "duration_total", EVENT_KIND))
+    value = rows["value"].to_numpy(float, na_value=np.nan)
+    kinds = rows["text"].to_numpy(object)[kind]
+    owners, paths = (rows[name].to_numpy(object)[start] for name in ("owner", "range"))
+    innermost = {path: _innermost(path) for path in set(paths) if isinstance(path, str)}
+    nodes = [
+        None if kind == RANGE else owner if isinstance(owner, str) else innermost.get(path)
+        for kind, owner, path in zip(kinds, owners, paths, strict=True)
+    ]
+    # Objects: of a few hundred strings Arrow's take longer to compare and to choose from.
+    return pd.DataFrame(
+        {
+            "name": pd.Series(rows["name"].to_numpy(object)[start], dtype=object),
+            "kind": pd.Series(kinds, dtype=object),
+            "device": rows["device"].array[start],
+            "stream": rows["stream"].array[start],
+            "start": value[start],
+            "end": value[start] + value[length],
+            "node": pd.Series(nodes, dtype=object),
+        }
     )
 
 
@@ -81,7 +90,7 @@ def _is_workload(name: str) -> bool:
 
 def without(frame: pd.DataFrame) -> pd.DataFrame:
     """A tidy table without its events."""
-    return frame[frame["level"] != LEVEL]
+    return frame[frame["level"] != EVENT]
 
 
 def _own_names(timeline: Timeline) -> np.ndarray[Any, Any]:

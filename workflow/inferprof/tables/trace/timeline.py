@@ -77,6 +77,7 @@ class Timeline(Derives):
     names, paths: what the codes stand for; a path joins the nested names with PATH_SEPARATOR.
     others: start, end, device of the operations of processes that are not the case's (trace.iterations).
     launches: what the codes of `launched` stand for.
+    endless: how many operations amid the others have no end in the capture, and so are none of `ops`.
     """
 
     ops: pd.DataFrame
@@ -86,6 +87,7 @@ class Timeline(Derives):
     paths: Sequence[str]
     others: pd.DataFrame = field(default_factory=_nothing)
     launches: Sequence[Launch] = ()
+    endless: int = 0
 
     @property
     def op_path(self) -> np.ndarray:

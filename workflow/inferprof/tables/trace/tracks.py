@@ -7,75 +7,106 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-import pandas as pd
 
-from inferprof.tables.records import rows_of
 from inferprof.tables.trace.api_kind import EXPLICIT_SYNC
 from inferprof.tables.trace.intervals import Intervals
 from inferprof.tables.trace.one_iteration import API, RANGE
 from inferprof.units import NS_PER_US
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Objects = np.ndarray[Any, np.dtype[np.object_]]
+    Times = np.ndarray[Any, np.dtype[np.float64]]
+    Chosen = np.ndarray[Any, np.dtype[Any]]
 
 Kind = Literal["range", "call", "sync", "kernel", "copy", "idle"]
 HOST: Final = "host"
 
 
 @dataclass(frozen=True, eq=False)
+class Events:
+    """Events as arrays, which cost less to cut into tracks than a frame. `node` is what one was launched for, where
+    that is a text; `start` and `end` are ns since the iteration began."""
+
+    name: Objects
+    node: Objects
+    start: Times
+    end: Times
+
+    def of(self, chosen: Chosen) -> Events:
+        """Some of them, by place or by mask."""
+        return Events(self.name[chosen], self.node[chosen], self.start[chosen], self.end[chosen])
+
+
+@dataclass(frozen=True, eq=False)
 class Track:
-    """A line of a timeline. `events` has name, node, start and end, and `thread` and `depth` of each: within a thread
-    events lie beside or inside of each other, so deep."""
+    """A line of a timeline: its events by their begin, with `thread` and `depth` of each: within a thread events lie
+    beside or inside of each other, so deep."""
 
     process: str
     label: str
     kind: Kind
-    events: pd.DataFrame
+    events: Events
+    thread: Chosen
+    depth: Chosen
 
     @property
     def threads(self) -> int:
         """How many it has."""
-        return int(self.events["thread"].max()) + 1
+        return int(self.thread.max()) + 1
 
 
 def of_events(events: pd.DataFrame) -> list[Track]:
     """The tracks of one_iteration.of_case, from the host down to the GPUs' gaps; none is empty."""
-    ranges, calls = events[events["kind"] == RANGE], events[events["kind"] == API]
-    waits = calls["name"].map(lambda name: EXPLICIT_SYNC.match(name) is not None).astype(bool)
-    wanted: list[tuple[str, str, Kind, pd.DataFrame]] = [
-        (HOST, "ranges", "range", ranges),
-        (HOST, "API calls", "call", calls[~waits]),
-        (HOST, "synchronise", "sync", calls[waits]),
-        *_of_gpus(events[~events["kind"].isin([API, RANGE])]),
-    ]
-    return [Track(process, label, kind, _nested(own)) for process, label, kind, own in wanted if len(own)]
+    return [_nested(*wanted) for wanted in _wanted(events) if wanted[-1].start.size]
 
 
-def _of_gpus(gpu: pd.DataFrame) -> Iterator[tuple[str, str, Kind, pd.DataFrame]]:
-    for device, of_device in gpu.groupby("device", sort=True, dropna=False):
-        process = "GPU" if pd.isna(device) else f"GPU {device!s}"
-        for stream, own in of_device.groupby("stream", sort=True, dropna=False):
-            where = "" if pd.isna(stream) else f"stream {stream!s}: "
-            computing = own["kind"].isin(["kernel", "graph"])
-            yield process, f"{where}kernels", "kernel", own[computing]
-            yield process, f"{where}copies", "copy", own[~computing]
-        yield process, "idle", "idle", gaps(of_device)
+def _wanted(frame: pd.DataFrame) -> Iterator[tuple[str, str, Kind, Events]]:
+    names, nodes, kinds = (frame[column].to_numpy(object) for column in ("name", "node", "kind"))
+    every = Events(names, nodes, frame["start"].to_numpy(float), frame["end"].to_numpy(float))
+    call, waits = kinds == API, {name for name in set(names[kinds == API]) if EXPLICIT_SYNC.match(name)}
+    waiting = call & np.array([name in waits for name in names], bool)
+    yield HOST, "ranges", "range", every.of(kinds == RANGE)
+    yield HOST, "API calls", "call", every.of(call & ~waiting)
+    yield HOST, "synchronise", "sync", every.of(waiting)
+    computing = (kinds == "kernel") | (kinds == "graph")
+    for device, of_device in _each(frame["device"], ~call & (kinds != RANGE)):
+        process = "GPU" if device is None else f"GPU {device}"
+        for stream, own in _each(frame["stream"], of_device):
+            where = "" if stream is None else f"stream {stream}: "
+            yield process, f"{where}kernels", "kernel", every.of(own & computing)
+            yield process, f"{where}copies", "copy", every.of(own & ~computing)
+        yield process, "idle", "idle", gaps(every.of(of_device))
 
 
-def gaps(gpu: pd.DataFrame) -> pd.DataFrame:
+def _each(column: pd.Series, among: Chosen) -> Iterator[tuple[int | None, Chosen]]:
+    """Each number of a column with the rows that have it, and the rows without one at the end."""
+    numbers = column.to_numpy(float, na_value=np.nan)
+    for number in np.unique(numbers[among]):
+        missing = bool(np.isnan(number))
+        yield None if missing else int(number), among & (np.isnan(numbers) if missing else numbers == number)
+
+
+def gaps(gpu: Events) -> Events:
     """Where none of these operations ran, from the iteration's begin to the last one's end: events called idle."""
-    busy = Intervals.union(gpu["start"].to_numpy(np.int64), gpu["end"].to_numpy(np.int64))
+    busy = Intervals.union(gpu.start.astype(np.int64), gpu.end.astype(np.int64))
     start = np.concatenate(([0], busy.end[:-1])) if busy.end.size else np.empty(0, np.int64)
-    between = pd.DataFrame({"name": "idle", "start": start, "end": busy.start, "node": None})
-    return between[between["end"] > between["start"]]
+    nothing = np.full(start.size, None, object)
+    between = Events(np.full(start.size, "idle", object), nothing, start.astype(float), busy.start.astype(float))
+    return between.of(between.end > between.start)
 
 
-def _nested(events: pd.DataFrame) -> pd.DataFrame:
-    """The events with thread and depth, outer ones first: each in the first thread where it crosses no other."""
-    ordered = events.sort_values(["start", "end"], ascending=[True, False], kind="stable", ignore_index=True)
+def _nested(process: str, label: str, kind: Kind, events: Events) -> Track:
+    """The track of these events, outer ones first: each in the first thread where it crosses no other."""
+    ordered = events.of(np.lexsort((-events.end, events.start)))
     threads: list[list[float]] = []
-    places = [_place(threads, start, end) for start, end in zip(ordered["start"], ordered["end"], strict=True)]
-    return ordered.assign(thread=[thread for thread, _ in places], depth=[depth for _, depth in places])
+    places = [_place(threads, *span) for span in zip(ordered.start.tolist(), ordered.end.tolist(), strict=True)]
+    thread, depth = np.array(places).T
+    return Track(process, label, kind, ordered, thread, depth)
 
 
 def _place(threads: list[list[float]], start: float, end: float) -> tuple[int, int]:
@@ -99,7 +130,7 @@ def chrome_trace(tracks: list[Track], title: str) -> dict[str, Any]:
     for track in tracks:
         process = processes[track.process]
         names += [_name("thread", track.label, process, first + place) for place in range(track.threads)]
-        events += [_event(row, track, process, first) for row in rows_of(track.events)]
+        events += list(_slices(track, process, first))
         first += track.threads
     order = [
         {"ph": "M", "name": "process_sort_index", "pid": number, "tid": 0, "args": {"sort_index": number}}
@@ -112,14 +143,12 @@ def _name(what: str, name: str, process: int, thread: int) -> dict[str, Any]:
     return {"ph": "M", "name": f"{what}_name", "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _event(row: dict[str, Any], track: Track, process: int, first: int) -> dict[str, Any]:
-    event = {
-        "ph": "X",
-        "name": row["name"],
-        "cat": track.kind,
-        "pid": process,
-        "tid": first + row["thread"],
-        "ts": row["start"] / NS_PER_US,
-        "dur": (row["end"] - row["start"]) / NS_PER_US,
-    }
-    return event | ({"args": {"node": row["node"]}} if isinstance(row["node"], str) else {})
+def _slices(track: Track, process: int, first: int) -> Iterator[dict[str, Any]]:
+    """Its events; `first`: the number of its first thread."""
+    own = track.events
+    ts, dur = (own.start / NS_PER_US).tolist(), ((own.end - own.start) / NS_PER_US).tolist()
+    for name, node, thread, at, took in zip(
+        own.name, own.node, (track.thread + first).tolist(), ts, dur, strict=True
+    ):
+        event = {"ph": "X", "name": name, "cat": track.kind, "pid": process, "tid": thread, "ts": at, "dur": took}
+        yield event | ({"args": {"node": node}} if isinstance(node, str) else {})
