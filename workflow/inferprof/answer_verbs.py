@@ -71,7 +71,7 @@ def links(args: argparse.Namespace) -> int:
 def links_flags(sub: argparse.ArgumentParser) -> None:
     """Between how many GPUs."""
     sub.add_argument("--gpus", type=flag_values.whole(1), metavar="N", help="how many, from 2 on (default all)")
-    sub.add_argument("--out", type=Path, metavar="FILE", help="write what was measured there, too")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="also write the measurements there")
 
 
 def best(args: argparse.Namespace) -> None:
@@ -109,9 +109,7 @@ def verify(args: argparse.Namespace) -> int:
 def explain_flags(sub: argparse.ArgumentParser) -> None:
     """Files of any profiler or log, and what is an inference in them."""
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
-    sub.add_argument(
-        "--against", type=Path, nargs="+", metavar="FILE", help="files of another run: what differs, why"
-    )
+    sub.add_argument("--against", type=Path, nargs="+", metavar="FILE", help="files of another run to compare with")
     _explained(sub)
 
 
@@ -121,22 +119,22 @@ def watch_flags(sub: argparse.ArgumentParser) -> None:
         "--with",
         dest="tool",
         metavar="TOOL",
-        help="nsys (default where it and a GPU are), or what records torch or ONNX Runtime (default else, both)",
+        help="nsys (default with nsys and a GPU), or kineto or ort_profile (default otherwise: both)",
     )
     sub.add_argument(
         "--whole-graphs",
         action="store_true",
-        help="nsys: CUDA graphs as a whole, which costs less and names no kernel",
+        help="nsys: trace CUDA graphs as a whole: less overhead, no names of their kernels",
     )
-    sub.add_argument("--bare", action="store_true", help="run it twice without the profiler, too: how much it slows")
+    sub.add_argument("--bare", action="store_true", help="also run it twice without a profiler, for its overhead")
     _explained(sub)
-    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program, as it is started")
+    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program with its arguments")
 
 
 def _explained(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
-    sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran: what it computes, and its nodes")
-    sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
+    sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: detected)")
+    sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran, for its formats and nodes")
+    sub.add_argument("--out", type=Path, metavar="FOLDER", help="also write tables and a report there")
 
 
 def best_flags(sub: argparse.ArgumentParser) -> None:
@@ -144,7 +142,7 @@ def best_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
     sub.add_argument("--model", required=True, help="the model")
-    sub.add_argument("--config", help="of the study whose search it is, also as JSON: its best, baseline, thresholds")
+    sub.add_argument("--config", help="config of the study, a file or JSON, for its best, baseline and thresholds")
     sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models of --config")
     sub.add_argument("--program", type=Path, metavar="FILE", help="with --config: write the best case as a program")
     sub.add_argument("--shape", help="b8, b8_s128")

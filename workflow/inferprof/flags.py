@@ -111,20 +111,20 @@ def trtexec(sub: argparse.ArgumentParser) -> None:
     """An engine, and the record of a run of it."""
     sub.add_argument("engine", type=Path, metavar="ENGINE", help="an engine of the backend tensorrt")
     _model(sub)
-    sub.add_argument("--record", type=Path, required=True, metavar="FILE", help="a run's: shape and CUDA graph")
+    sub.add_argument("--record", type=Path, required=True, metavar="FILE", help="a run's record: shape, CUDA graph")
     out(sub)
 
 
 def capture(sub: argparse.ArgumentParser) -> None:
     """A profiler, and the command to watch."""
-    sub.add_argument("profiler", metavar="PROFILER", help="the tool that watches, e.g. nsys")
+    sub.add_argument("profiler", metavar="PROFILER", help="the profiler, e.g. nsys")
     out(sub)
     sub.add_argument(
         "--timeline", type=Path, nargs="?", metavar="TABLE", help="for ncu: nsys' table, names the kernels"
     )
     sub.add_argument("--record", type=Path, metavar="FILE", help="the run's record, if the tool ends it: why")
     # Not REMAINDER, which would take --out too.
-    sub.add_argument("command", nargs="+", metavar="-- COMMAND", help="the run to watch, behind --")
+    sub.add_argument("command", nargs="+", metavar="-- COMMAND", help="the run to watch, after --")
 
 
 def table(sub: argparse.ArgumentParser) -> None:
@@ -150,7 +150,7 @@ def formats(sub: argparse.ArgumentParser) -> None:
         "--at-least",
         type=flag_values.above_0(1),
         metavar="SHARE",
-        help="exit code 1 where less of the matrix products ran in it",
+        help="exit code 1 if a smaller share of the matrix products ran in it",
     )
 
 
@@ -181,13 +181,13 @@ def report(sub: argparse.ArgumentParser) -> None:
         "--plots", choices=(".svg", ".png"), default=".svg", help="the kind of the files in plots/ (default .svg)"
     )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
-    sub.add_argument("--so-far", type=flag_values.name, metavar="NAME", help="what is known by now: REPORT.NAME.txt")
+    sub.add_argument("--so-far", type=flag_values.name, metavar="NAME", help="what exists so far: REPORT.NAME.txt")
     sub.add_argument(
         "--processes",
         type=flag_values.whole(1),
         default=len(os.sched_getaffinity(0)),
         metavar="N",
-        help="at most so many, this one among them, diagnose and draw (default: one per core that it may use)",
+        help="processes that diagnose and draw, this one included (default: one per usable core)",
     )
 
 
@@ -215,7 +215,7 @@ def unbundle(sub: argparse.ArgumentParser) -> None:
     """A bundle, and the folder that it becomes."""
     sub.add_argument("bundle", type=Path, metavar="BUNDLE", help="what `inferprof bundle` wrote")
     sub.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="a new results folder")
-    sub.add_argument("--report", action="store_true", help="diagnose its cases anew and write its report, too")
+    sub.add_argument("--report", action="store_true", help="also diagnose its cases again and write its report")
 
 
 def compare(sub: argparse.ArgumentParser) -> None:
@@ -234,7 +234,7 @@ def compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--strict",
         action="store_true",
-        help="exit code 3 for each undecided case that its interval allows to be slower beyond the threshold",
+        help="exit code 3 if an undecided case may be slower by more than the threshold, by its interval",
     )
 
 
@@ -246,8 +246,8 @@ def verify(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--minutes", type=flag_values.above_0(), default=10.0, help="time for all rows together (default 10)"
     )
-    sub.add_argument("--attempt", action="store_true", help="try also what the machine is known to refuse")
-    sub.add_argument("--engine", type=Path, help="an engine of verify's model for TensorRT, in place of building one")
+    sub.add_argument("--attempt", action="store_true", help="also try what the machine would refuse")
+    sub.add_argument("--engine", type=Path, help="a TensorRT engine of verify's model, instead of building one")
 
 
 def none(sub: argparse.ArgumentParser) -> None:
@@ -270,7 +270,7 @@ def run(sub: argparse.ArgumentParser) -> None:
         "--hosts",
         type=flag_values.whole(1),
         default=1,
-        help="nodes of this Slurm job over which the ranks of a divided case are spread (default 1)",
+        help="nodes of this Slurm job for the ranks of the case (default 1)",
     )
     sub.add_argument(
         "--round", type=flag_values.whole(0), default=0, help="which of the case's processes this is (default 0)"
@@ -282,17 +282,15 @@ def run(sub: argparse.ArgumentParser) -> None:
         default=0.01,
         help="relative half width of the median to stop at (default 0.01)",
     )
-    sub.add_argument("--first-pass", action="store_true", help="half the budget will do; no pipeline, no energy")
+    sub.add_argument("--first-pass", action="store_true", help="brief: half the budget, no pipeline, no energy")
     sub.add_argument("--only", choices=BOUNDARIES, help="measure this boundary alone, no stages and no throughput")
-    sub.add_argument(
-        "--quiet-core", action="store_true", help="measure a GPU from the core that nothing else slows down now"
-    )
+    sub.add_argument("--quiet-core", action="store_true", help="with a GPU: launch from the core that is fastest now")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"
     )
     sub.add_argument(
-        "--tuned", type=Path, nargs="?", metavar="RECORD", help="take over what this record's autotuners chose"
+        "--tuned", type=Path, nargs="?", metavar="RECORD", help="use the choices of this record's autotuners"
     )
     sub.add_argument(
         "--profiled",
@@ -310,7 +308,7 @@ def _study(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--study", required=True, type=flag_values.study, help="its folder is RESULTS/reports/STUDY")
     sub.add_argument(
-        "--baseline", type=flag_values.baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups go by"
+        "--baseline", type=flag_values.baseline, metavar="PRECISION/BACKEND/VARIANT", help="reference of speed-ups"
     )
 
 

@@ -32,10 +32,12 @@ def serve(args: argparse.Namespace) -> int:
 def serve_flags(sub: argparse.ArgumentParser) -> None:
     """The sessions of a server, its policy, and the load."""
     sub.add_argument("backend", metavar="BACKEND", help="a runtime, e.g. ort_cpu")
-    sub.add_argument("artifacts", type=Path, nargs="+", metavar="ARTIFACT", help="as of run; one for all, or each")
+    sub.add_argument(
+        "artifacts", type=Path, nargs="+", metavar="ARTIFACT", help="as for run; one for all shapes, or one each"
+    )
     sub.add_argument("--spec", type=Path, required=True, help="models/NAME.yaml, or a bare models/NAME.onnx")
     sub.add_argument("--precision", default=REFERENCE, help="the number format of ARTIFACT (default fp32)")
-    sub.add_argument("--shapes", nargs="+", required=True, metavar="SHAPE", help="the batches with a session: b1 b4")
+    sub.add_argument("--shapes", nargs="+", required=True, metavar="SHAPE", help="batch sizes, a session each: b1 b4")
     sub.add_argument("--variant", default="default", help="name of the set of options (default default)")
     sub.add_argument(
         "--set",
@@ -48,23 +50,25 @@ def serve_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--machine", help="slug to record (default: this machine's)")
     sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs and arrivals (default 0)")
-    sub.add_argument("--name", default="serve", help="of the policy (default serve)")
+    sub.add_argument("--name", default="serve", help="name of the policy (default serve)")
     sub.add_argument("--policy", required=True, metavar="POLICY", help="none, dynamic (batches), or continuous")
     sub.add_argument("--slo-ms", type=float, required=True, help="the latency objective, ms")
     sub.add_argument("--max-batch", type=int, help="the largest batch of --shapes (default 1)")
     sub.add_argument("--max-delay-ms", type=float, help="how long the first of a batch waits for more (default 0)")
     sub.add_argument("--arrivals", help="poisson (default), constant, gamma:SHAPE, trace:FILE")
-    sub.add_argument("--percentile", type=float, help="of latency, that is to meet the objective (default 99)")
+    sub.add_argument(
+        "--percentile", type=float, help="percentile of latency that must meet the objective (default 99)"
+    )
     sub.add_argument("--loads", type=float, nargs="+", help="rates as shares of the capacity (default 0.5 0.8)")
-    sub.add_argument("--seconds", type=float, help="of each run (default 10)")
+    sub.add_argument("--seconds", type=float, help="seconds of each run (default 10)")
     sub.add_argument("--client-core", action="store_true", help="keep a CPU for the client")
-    sub.add_argument("--no-search", action="store_false", dest="search", help="not the highest rate")
+    sub.add_argument("--no-search", action="store_false", dest="search", help="do not search for the highest rate")
     pair: dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("LEAST", "MOST")}
     sub.add_argument("--prompts", **pair, help="tokens of a prompt, of a model with a KV cache")
     sub.add_argument("--new-tokens", **pair, help="tokens of an answer")
     sub.add_argument("--tpot-ms", type=float, help="the objective for each further token, ms")
     sub.add_argument("--budget", type=int, help="tokens of a step of policy continuous (default: as fit)")
-    sub.add_argument("--loadgen", nargs="+", help="MLPerf LoadGen beside our clock: Server, MultiStream …")
+    sub.add_argument("--loadgen", nargs="+", help="scenarios of MLPerf LoadGen to run too: Server, MultiStream …")
     flags.out(sub)
 
 

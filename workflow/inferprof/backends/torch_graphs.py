@@ -39,8 +39,8 @@ ORDERS: Final = ("ascending", "descending")
 WHOSE: Final = ("own", "slices")
 OPTIONS: Final[Mapping[str, Option]] = {
     COUNT: Option(
-        "torch: behind the measurement so many CUDA graphs are captured, of as many batch sizes up to the case's, "
-        "and the memory that they hold and the time that they save is recorded",
+        "torch: number of CUDA graphs that are captured after the measurement, each of another batch size up to the "
+        "case's; their memory and the time that they save are recorded",
         whole(1),
     ),
     POOL: Option(

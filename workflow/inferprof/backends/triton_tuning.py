@@ -32,10 +32,10 @@ Source = Literal["tried", "one left", "remembered", "disk"]
 gave it; Triton's cache on disk (TRITON_CACHE_AUTOTUNING)."""
 OPTION: Final[Mapping[str, Option]] = {
     TUNING: Option(
-        "torch: where the configurations of Triton's autotuned kernels come from: "
-        f"`{TUNED_BY_LIBRARY}`, what it carries, else tried (as without the option); `{TUNED_ANEW}`, all are tried "
-        "and compiled; `VARIANT` or `VARIANT/SHAPE`, the record of that case has them. With the option profilers "
-        "watch the choice of the bare run",
+        "torch: source of the configurations of Triton's autotuned kernels: "
+        f"`{TUNED_BY_LIBRARY}`, those that it ships, else tuned (the default); `{TUNED_ANEW}`, all are tuned and "
+        "compiled; `VARIANT` or `VARIANT/SHAPE`, those in the record of that case. With the option, runs under a "
+        "profiler use the choices of the bare run",
         TEXT,
     )
 }

@@ -59,9 +59,7 @@ class ServingPolicy(Document, forbid_unknown_fields=True):
     search: Annotated[bool, Meta(description="whether the highest rate that meets the objective is looked for")] = (
         True
     )
-    loadgen: Annotated[
-        tuple[Scenario, ...], Meta(description="scenarios that MLPerf LoadGen measures beside our own clock")
-    ] = ()
+    loadgen: Annotated[tuple[Scenario, ...], Meta(description="scenarios that MLPerf LoadGen measures too")] = ()
     client_core: Annotated[bool, Meta(description="keep a CPU for the client; the session has the rest")] = False
     models: Annotated[tuple[str, ...], Meta(description="the models that it is for; all unless given")] = ()
     prompts: Annotated[Span | None, Meta(description="tokens of a prompt, least and most: of a generative model")] = (

@@ -44,10 +44,10 @@ GAPS: Final = (
     Column("reason", "what differs most"),
 )
 NOTE: Final = (
-    "ms. Offline: by the curve of batches that follow each other. Pred.: by what batches cost in a rehearsal of the "
-    "rate; from, to: of simulated runs so long. Seen: by the service times of the run itself. Within: 5 % of a "
-    "mean, 10 % of a percentile, else the interval. What differs most: a share of what was measured, + where that is "
-    "longer."
+    "ms. Offline: predicted by the curve of batches that follow each other. Pred.: by service times in a rehearsal "
+    "of the rate; from, to: of simulated runs of the same length. Seen: by the service times of the run itself. "
+    "Within: yes (5 % of a mean, 10 % of a percentile), else interval, else no. What differs most: as a share of the "
+    "measured value; + where that is longer."
 )
 
 

@@ -33,12 +33,12 @@ HIGHEST: Final = (
     Column("ended", "ended"),
 )
 HIGHEST_NOTE: Final = (
-    "The highest rate whose percentile meets the objective. From, to: where a search that is made again lands. "
-    "Speed: how much slower than the quickest run the slowest one's services were; the interval holds that."
+    "The highest rate whose percentile meets the objective. From, to: where a repeated search will land. "
+    "Speed: how much slower services were in the slowest run than in the fastest; the interval covers it."
 )
 BRACKETED: Final = "bracketed"
 NO_RUN: Final = "it was not run"
-NO_PREDICTION: Final = "the theory is of Poisson arrivals, and of rates below the rehearsal's capacity"
+NO_PREDICTION: Final = "the theory needs Poisson arrivals, and a rate below the capacity in the rehearsal"
 FEW: Final = "too few requests for it"
 
 

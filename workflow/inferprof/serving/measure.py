@@ -29,7 +29,7 @@ from inferprof.serving.server import opened
 from inferprof.units import NS_PER_S
 
 SCHEMA: Final = 1
-NO_GPU: Final = "no GPU, whose sensors tell its energy"
+NO_GPU: Final = "no GPU with an energy counter"
 
 
 def point(bench: Bench, share: float) -> tuple[Load, Trial | None]:
