@@ -120,12 +120,16 @@ def _store_weights(graph: onnx.GraphProto) -> None:
 
 
 def _free_names_of_casts(graph: onnx.GraphProto) -> None:
-    """Give tensors that are called as behind a Cast of AutoCast another name, where no caller knows theirs."""
+    """Give what is called as a Cast of AutoCast another name: nodes, and tensors of which no caller knows theirs."""
     nodes = list(onnx_graph.all_nodes(graph))
     kept = {value.name for part in onnx_graph.graphs(graph) for value in (*part.input, *part.output)}
     made = {name for node in nodes for name in node.output}
     names = {name: name.replace(OF_CASTS, "_made_") for name in made - kept if OF_CASTS in name}
     names = {name: new for name, new in names.items() if new not in made | kept}
+    called = {node.name for node in nodes}
+    for node in nodes:
+        if OF_CASTS in node.name and (new := node.name.replace(OF_CASTS, "_made_")) not in called:
+            node.name = new
     for node in nodes if names else ():
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
