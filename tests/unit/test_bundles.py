@@ -743,3 +743,33 @@ def test_a_table_that_is_cut_short_is_named(results: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(UserError, match=naming("b8.parquet", "not", "inferprof")):
         bundles.write(results, "study", MACHINE)
+
+
+def repacked(bundle: Path, to: Path, top: str, *more: tuple[str, bytes]) -> Path:
+    """A bundle that somebody unpacked and packed again, in a folder."""
+    with zipfile.ZipFile(bundle) as given, zipfile.ZipFile(to, "w") as archive:
+        for info in given.infolist():
+            archive.writestr(f"{top}{info.filename}", given.read(info))
+        folders = {f"{top}{info.filename.rpartition('/')[0]}/" for info in given.infolist() if "/" in info.filename}
+        for name, content in [*((folder, b"") for folder in sorted(folders)), *more]:
+            archive.writestr(name, content)
+    return to
+
+
+@pytest.mark.parametrize("top", ["", "my bundle (1)/"])
+def test_a_bundle_that_a_desktop_packed_again_is_read(top: str, bundle: Path, tmp_path: Path) -> None:
+    noise = (f"__MACOSX/{top}._bundle.json", b"\0"), (f"{top}.DS_Store", b"\0")
+    path = repacked(bundle, tmp_path / "again.zip", top, *noise)
+    archive.unpack(path, tmp_path / "a")
+    archive.unpack(bundle, tmp_path / "b")
+    assert facts_of(tmp_path / "a") == facts_of(tmp_path / "b")
+
+
+def facts_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_two_folders_around_a_bundle_are_none_of_it(bundle: Path, tmp_path: Path) -> None:
+    path = repacked(bundle, tmp_path / "again.zip", "a/", ("b/evil.txt", b"x"))
+    with pytest.raises(UserError, match=r"no bundle\.json"):
+        archive.unpack(path, tmp_path / "out")

@@ -68,6 +68,17 @@ _TO_THE_END: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """Values of several words."""
+_SAID: Final = re.compile(
+    r"\b(pass(?:word|wd|phrase|code)\s+(?:is|was)\s+(?!(?:required|needed|not|no|missing|invalid|wrong|incorrect|empty|"
+    r"unset|set|too|expired|used|a|an|the|none|optional|ok|correct|accepted|rejected|protected|read|stored|sent|in|being|"
+    r"never|only|also|for|to|unknown|safe|here|there|valid|changed|hidden|shown|asked|taken|given)\b)|"
+    r"(?:pass(?:word|wd|phrase|code)|pwd)\s+(?=[\w@#$%!-]*\d)(?=[\w@#$%!-]*[A-Za-z])|"
+    r"(?:token|secret|(?:api|access|secret|private|auth)[ _-]?key)\s+(?:is|was)\s+"
+    r"(?=[\w.+/=!-]*\d)(?=[\w.+/=!-]*[A-Za-z]))"
+    r"(?!\[redacted\])(?:\"[^\"\n]+\"|'[^'\n]+'|[^\s\"',;]{4,})",
+    re.IGNORECASE,
+)
+"""In a sentence: `the password is …`, `your token is …`, of which the latter tells by its form that it is one."""
 _LOGIN: Final = re.compile(r"\b(wandb\s+login\s+(?:--\S+\s+)*)[0-9a-f]{40}\b")
 _BEARER: Final = re.compile(r"\b(Bearer\s+)(?=[\w.~+/=-]*\d|[\w.~+/=-]{20})[\w.~+/=-]{4,}", re.IGNORECASE)
 _BASIC: Final = re.compile(r"\b(Basic\s+)([A-Za-z0-9+/]{6,}={0,2})", re.IGNORECASE)
@@ -102,10 +113,19 @@ _HOST: Final = re.compile(
     rf"(?<![\w./-])(?:[a-z][a-z-]*\d[\w-]*(?:\.[a-z0-9-]+)+\.{_TLD}|"
     rf"[a-z][\w-]*\.(?:[a-z0-9-]+\.)*(?:hpc|slurm|cluster|compute|internal)\.(?:[a-z0-9-]+\.)*{_TLD}|"
     rf"[a-z][\w-]*(?:\.[a-z0-9-]+)*\.(?:internal|localdomain|lan)|"
+    r"192\.168(?:\.\d{1,3}){2}|172\.(?:1[6-9]|2\d|3[01])(?:\.\d{1,3}){2}|"
     r"[a-z][a-z-]*-\d[\w-]*\.local|(?:\d{1,3}\.){3}\d{1,3}(?=:\d{2,5}\b)|ip-\d+-\d+-\d+-\d+|nid\d{5,6})(?![\w(/])",
     re.IGNORECASE,
 )
 """`node17.cluster.example.org`, `ip-10-0-0-1`; a layer such as `layer1.0.conv` ends in no domain."""
+_HEX: Final = "[0-9a-f]{1,4}"
+_ADDRESS: Final = re.compile(
+    rf"(?<![\w:.])(?:(?:{_HEX}:){{7}}{_HEX}|"
+    rf"(?:fe[89ab][0-9a-f]|f[cd][0-9a-f]{{2}}|[23][0-9a-f]{{3}})(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX})*)?|"
+    r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2})(?:%\w+)?(?![\w:<(])",
+    re.IGNORECASE,
+)
+"""Of IPv6, in use, and of a network card; scopes of C++ do not begin so."""
 _HOST_NAMES: Final = re.compile(
     r"HOST|\w*_HOST|\w*HOSTNAME|SLURM\w*NODE(?:LIST|NAME)|SLURMD_NODENAME|NODELIST|MASTER_ADDR|COMPUTERNAME|"
     r"host_?name|nodename|node_?list|fqdn|computer_?name|submit_?host|master_addr",
@@ -117,7 +137,7 @@ _AT_HOST: Final = re.compile(r"(?<![\w.+-])[a-z_][a-z0-9_-]*@(?:[a-z][a-z-]*\d+\
 _ROOTS: Final = (
     r"(?:export|storage|global|p|cluster|shared?|usr|system|run|dev|media|nas|hpc|arc|cfs|fs\w*|vol\w*)/"
     r"(?:home\d*|users?|scratch\d*|projects?|shm)|home\d*|scratch\d*|projects|users(?=/[a-z])|"
-    "root|Users|tmp|var|mnt|opt|srv|scratch|workspace|private|data|work|nfs|lustre|Volumes|gpfs\\d*|beegfs|weka|"
+    "root|Users|u(?=/[a-z]\\w+/)|tmp|var|mnt|opt|srv|scratch|workspace|private|data|work|nfs|lustre|Volumes|gpfs\\d*|beegfs|weka|"
     r"ceph(?:fs)?|pfs\d*|kaggle|content/drive|net/(?:home|scratch|users|work|data)(?=/[a-z])|"
     "afs|cvmfs|fsx|efs|raid|nobackup|pscratch|gscratch|localscratch|local_scratch|storage|export|media|"
     "data\\d+|work\\d+|nfs[\\d_]\\w*|lustre[\\d_]\\w*|nobackup\\d+|mnt\\d+"
@@ -297,6 +317,7 @@ _STEPS: Final[tuple[tuple[re.Pattern[str], Callable[[str], str]], ...]] = (
         lambda text: _values_out(text, _ASSIGNED, _hides_assigned),
     ),
     (_hint(" "), lambda text: _values_out(text, _FLAG, _hides_next)),
+    (_hint("pass|pwd|token|secret|key"), lambda text: _SAID.sub(rf"\1{REDACTED}", text)),
     (_hint("wandb"), lambda text: _LOGIN.sub(rf"\1{REDACTED}", text)),
     (_hint("-u"), lambda text: _USER_FLAG.sub(rf"\1\2{REDACTED}", text)),
     (_hint(r"[?&]|SharedAccess|webhooks|slack"), lambda text: _SIGNED.sub(rf"\1{REDACTED}", text)),
@@ -307,5 +328,6 @@ _STEPS: Final[tuple[tuple[re.Pattern[str], Callable[[str], str]], ...]] = (
     (_hint("@|%40"), lambda text: _AT_HOST.sub(REDACTED, _MAIL.sub(REDACTED, text))),
     (_hint(r"[/\\]"), lambda text: _PATH.sub(REDACTED, text)),
     (_hint(r"\.|ip-|nid"), lambda text: _HOST.sub(REDACTED, text)),
+    (_hint(":[0-9a-f]{0,4}:"), lambda text: _ADDRESS.sub(REDACTED, text)),
 )
 """In this order: what is behind `Bearer` must be gone before `Authorization:` takes one word."""

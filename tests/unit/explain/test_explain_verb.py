@@ -327,3 +327,13 @@ def test_kernels_of_one_name_are_told_apart_by_the_arguments_of_their_template(t
     (case,) = explain([path])
     shown = answer.render(case)
     assert "OP_Sin" in shown and "OP_Cos" in shown
+
+
+def test_what_a_desktop_adds_to_an_archive_is_no_capture(shared: Path, tmp_path: Path) -> None:
+    trace = shared / "real/kineto/hta_triton_example.json.gz"
+    packed = tmp_path / "a.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.write(trace, f"mine/{trace.name}")
+        archive.writestr(f"__MACOSX/mine/._{trace.name}", b"\0\5\26\7")
+        archive.writestr("mine/.DS_Store", b"\0\0\0\1Bud1")
+    assert len(explain([packed])) == 1

@@ -302,3 +302,12 @@ def test_overloads_of_a_function_may_call_each_other(tmp_path: Path) -> None:
     model.functions[1].node[0].overload = "outer"
     with pytest.raises(UserError, match="own:f:outer calls itself"):
         audited(tmp_path, model)
+
+
+def test_operands_that_do_not_fit_are_said_to_contradict_each_other(tmp_path: Path) -> None:
+    for columns, says in ((63, True), (64, False)):
+        path = tmp_path / "a.onnx"
+        onnx.save(parsed(f"g (float[4,{columns}] x, float[64,32] w) => (float[a,c] y) {{ y = MatMul(x, w) }}"), path)
+        result = audit.audit(path, None, None)
+        assert any("cannot run" in line and "MatMul" in line for line in result["advice"]) is says
+        assert result["products_of_unknown_size"] == (["y"] if says else [])

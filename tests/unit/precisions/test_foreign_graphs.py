@@ -207,3 +207,13 @@ def test_a_quantized_graph_that_is_named_by_its_precision_is_taken(repository: P
     )
     spec = model_spec.load(described)
     assert precisions.unconvertible(spec, registry.precisions()["int8"]) is None
+
+
+def test_tensors_that_are_called_as_behind_casts_do_not_stop_a_conversion(tmp_path: Path) -> None:
+    """As of a graph that went through AutoCast before."""
+    graph = "g (float[b,64] x) => (float[b,64] y) { y_cast_to_fp32 = MatMul(x, w) y = Relu(y_cast_to_fp32) }"
+    model = onnx.load(path := written(tmp_path, graph))
+    array = np.random.default_rng(0).standard_normal((64, 64), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    onnx.save(model, path)
+    assert converted("fp16", path, tmp_path)["outcome"] == "pass"

@@ -41,14 +41,18 @@ def ask(options: onnxruntime.SessionOptions, profile: Path) -> None:
 
 @contextlib.contextmanager
 def heard(options: onnxruntime.SessionOptions) -> Iterator[None]:
-    """Keep the log of what happens inside beside the profile that `options` ask for, for `keep`.
-
-    Warnings and errors go on to standard error, all of the log does where the block fails.
-    """
+    """Keep the log of what happens inside beside the profile that `options` ask for, for `keep`."""
     if not options.enable_profiling:
         yield
         return
-    log = _log(Path(options.profile_file_prefix))
+    with _into(_log(Path(options.profile_file_prefix))):
+        yield
+
+
+@contextlib.contextmanager
+def _into(log: Path) -> Iterator[None]:
+    """Write the log of what happens inside into a file. Warnings and errors go on to standard error, all of the log
+    does where the block fails."""
     made = False
     try:
         with _stderr_into(log):
@@ -79,7 +83,10 @@ def _stderr_into(log: Path) -> Iterator[None]:
 
 def keep(session: Any, profile: Path) -> None:
     """End the profile and leave it at `profile`, with the session's facts in front of its events."""
-    written = Path(session.end_profiling())
+    end = profile.with_name(f"{profile.name}.end.log")
+    with _into(end):  # it says where it writes
+        written = Path(session.end_profiling())
+    end.unlink()
     events = json.loads(written.read_text(encoding="utf-8"))
     written.unlink()
     log = _log(profile)

@@ -12,7 +12,7 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -33,6 +33,8 @@ MAX_MANIFEST: Final = 64 * 10**6
 LONGEST_REASON: Final = 400
 _NAME: Final = re.compile(r"(?=.{1,500}\Z)\w[\w.+=-]{0,199}(?:/\w[\w.+=-]{0,199})*", re.ASCII)
 """Paths below the folder: no part is empty or begins with a dot, and all are short and plain to every system."""
+OF_DESKTOPS: Final = re.compile(r"^__MACOSX/|(?:^|/)(?:\.DS_Store|\._[^/]*|Thumbs\.db|desktop\.ini)$")
+"""What desktops add to a folder that they pack."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The time of all files: the first that a zip knows."""
 _MODE: Final = stat.S_IFREG | 0o644
@@ -87,7 +89,8 @@ class _Reader:
             raise UserError(f"{path}: {error.strerror}") from None
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise self.refused(f"is damaged, or no bundle: {error}") from None
-        self.infos = self.archive.infolist()
+        self.infos = _files_of(self.archive.infolist())
+        self.top = _top_of(self.infos)
 
     def __enter__(self) -> _Reader:
         try:
@@ -105,6 +108,10 @@ class _Reader:
         short = why if len(why) <= LONGEST_REASON else f"{why[:LONGEST_REASON]} …"
         return UserError(f"{self.path} {short}; nothing was unpacked")
 
+    def name_of(self, info: zipfile.ZipInfo) -> str:
+        """A file's name below the folder that all of them are in, where there is one."""
+        return info.filename.removeprefix(self.top)
+
     def _check_directory(self) -> None:
         """Names, kinds and sizes of all files, before one of them is read."""
         if len(self.infos) > MAX_FILES:
@@ -113,9 +120,10 @@ class _Reader:
         for info in self.infos:
             self._check_file(info)
             # Two names that differ in case are one file on some systems.
-            if info.filename.casefold() in taken:
-                raise self.refused(f"holds {info.filename!r} twice")
-            taken.add(info.filename.casefold())
+            name = self.name_of(info).casefold()
+            if name in taken:
+                raise self.refused(f"holds {self.name_of(info)!r} twice")
+            taken.add(name)
         if both := {parent for name in taken for parent in _parents(name)} & taken:
             raise self.refused(f"holds {min(both)!r} as a file and as a folder")
         total = sum(info.file_size for info in self.infos)
@@ -126,7 +134,7 @@ class _Reader:
 
     def _check_file(self, info: zipfile.ZipInfo) -> None:
         # ZipInfo cuts a name at its first NUL; orig_filename is what the archive says.
-        if not _is_path(info.orig_filename) or info.filename != info.orig_filename:
+        if not _is_path(self.name_of(info)) or info.filename != info.orig_filename:
             raise self.refused(f"holds the name {info.orig_filename!r}, which is no plain path inside a folder")
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise self.refused(f"holds {info.filename!r}, which is no file but a link or a device")
@@ -135,7 +143,7 @@ class _Reader:
 
     def manifest(self) -> tuple[Bundle, bytes]:
         """The manifest, and as it is written."""
-        entry = next((info for info in self.infos if info.filename == MANIFEST), None)
+        entry = next((info for info in self.infos if self.name_of(info) == MANIFEST), None)
         if entry is None:
             raise self.refused(f"is no bundle: it holds no {MANIFEST}")
         if entry.file_size > MAX_MANIFEST:
@@ -159,7 +167,7 @@ class _Reader:
         return manifest, content
 
     def require_names(self, wanted: Iterable[str]) -> None:
-        present, wanted = {info.filename for info in self.infos} - {MANIFEST}, set(wanted)
+        present, wanted = set(map(self.name_of, self.infos)) - {MANIFEST}, set(wanted)
         if lacking := sorted(wanted - present):
             raise self.refused(f"lacks {lacking[0]!r}, which its manifest names ({len(lacking)} missing)")
         if foreign := sorted(present - wanted):
@@ -167,7 +175,7 @@ class _Reader:
 
     def open(self, name: str) -> IO[bytes]:
         try:
-            return self.archive.open(name)
+            return self.archive.open(f"{self.top}{name}")
         except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
             raise self.refused(f"is damaged at {name!r}: {error}") from None
 
@@ -191,6 +199,23 @@ class _Reader:
             return file.read(size)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise self.refused(f"is damaged at {name!r}: {error}") from None
+
+
+def _files_of(infos: Sequence[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
+    """What is packed, without the folders around it and what desktops leave there: of a bundle that was unpacked and
+    packed again. Its files are held against its manifest all the same."""
+    kept = [info for info in infos if not OF_DESKTOPS.search(info.filename)]
+    around = {f"{parent}/" for info in kept for parent in _parents(info.filename.rstrip("/"))}
+    return [info for info in kept if info.filename not in around or info.file_size]
+
+
+def _top_of(infos: Sequence[zipfile.ZipInfo]) -> str:
+    """`folder/` where all files are in one with the manifest, else nothing."""
+    tops = {info.filename.partition("/")[0] for info in infos if "/" in info.filename}
+    if len(tops) != 1 or any("/" not in info.filename for info in infos):
+        return ""
+    (top,) = tops
+    return f"{top}/" if any(info.filename == f"{top}/{MANIFEST}" for info in infos) else ""
 
 
 def _is_path(name: str) -> bool:

@@ -157,18 +157,20 @@ def _is_tar(path: Path) -> bool:
 
 
 def _of_zip(path: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    from inferprof.bundles.archive import MANIFEST  # with what writes bundles
+    from inferprof.bundles.archive import MANIFEST, OF_DESKTOPS  # with what writes bundles
 
     with zipfile.ZipFile(path) as archive:
         if MANIFEST in archive.namelist():
             raise UserError(f"{path} is a bundle of a study: `inferprof unbundle {path} --out FOLDER --report`")
         for info in archive.infolist():
-            if not info.is_dir() and (name := Path(info.filename).name):
+            if not (info.is_dir() or OF_DESKTOPS.search(info.filename)) and (name := Path(info.filename).name):
                 yield name, info.file_size, functools.partial(archive.open, info)
 
 
 def _of_tar(path: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
+    from inferprof.bundles.archive import OF_DESKTOPS
+
     with tarfile.open(path, "r:") as archive:
         for member in archive:
-            if member.isfile() and (name := Path(member.name).name):
+            if member.isfile() and not OF_DESKTOPS.search(member.name) and (name := Path(member.name).name):
                 yield name, member.size, functools.partial(archive.extractfile, member)

@@ -47,7 +47,8 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
     """
     model = onnx_graph.read(onnx, external=True)
     sizes = shape.as_dict() if shape else {}
-    whole = typed_graph.analyse(model, sizes, input_shapes(spec, shape) if spec and shape else {})
+    shapes = input_shapes(spec, shape) if spec and shape else {}
+    whole = typed_graph.analyse(model, sizes, shapes)
     graph, branches = one_branch(whole)
     products = products_of(graph)
     counts = Counter(node.op_type for node in graph.nodes)
@@ -81,7 +82,9 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "unaligned": unaligned(products),
         "sparse": sparsity.products(graph),
     }
-    return {**result, "advice": advice(result, products)}
+    why = typed_graph.contradiction(model, sizes, shapes) if result["products_of_unknown_size"] else None
+    said = [f"at these sizes a node of the graph cannot run: {why}"] if why else []
+    return {**result, "advice": [*said, *advice(result, products)]}
 
 
 def _is_uncounted(node: Any) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferprof.errors import in_one_line
 from inferprof.model import contrib, onnx_graph
 from inferprof.model.operators import (
     COLLECTIVE,
@@ -27,6 +29,9 @@ FIRST_IR_WITHOUT_LISTED_WEIGHTS = 4
 FIRST_OPSET_WITH_SHAPES = 9
 LIKE_INPUT = frozenset(("GroupNormalization", "SimplifiedLayerNormalization"))
 """Operators in ONNX's domain that give the type and shape of their first input, and of which it tells neither."""
+_CONTRADICTS = re.compile(r"(?i)incompatible|mismatch|does not match|must (?:match|be equal)|not equal|differ")
+"""What ONNX says of operands that do not fit, and not of those of which it lacks something."""
+_OF_NODE = re.compile(r"\[(?:ShapeInference|TypeInference)Error\]\s*|Inference error\(s\):\s*")
 Dims = Sequence[int | None]
 """The sizes of a tensor; None for a size that is not known."""
 
@@ -122,6 +127,18 @@ def infer(model: Any, *, fold: bool = False) -> Inferred:
         more_shapes, more_constants = _folded(model, shapes)
         shapes, constants = shapes | more_shapes, constants | more_constants
     return Inferred({name: dtype_name(number) for name, number in numbers.items()}, numbers, shapes, constants)
+
+
+def contradiction(model: Any) -> str | None:
+    """Why a node of a skeleton cannot run with the shapes and types that it gets, as ONNX says it."""
+    import onnx
+
+    try:
+        onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        said = _OF_NODE.sub("", str(error))
+        return in_one_line(ValueError(said)) if _CONTRADICTS.search(said) else None
+    return None
 
 
 def _opsets(model: Any, graph: Any) -> list[Any]:

@@ -146,9 +146,12 @@ class ModelSpec:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""
         resolved = self.resolve(shape)
         if resolved is None:
-            symbols, meant = ", ".join(self.symbols), self._meant(shape)
+            meant = self._meant(shape)
             write = f"; write {meant}" if meant else ""
-            raise UserError(f"model {self.name} has no such shape as {shape}; its symbols: {symbols}{write}")
+            has = (
+                f"its symbols: {', '.join(self.symbols)}" if self.symbols else "all of its sizes are fixed: write b1"
+            )
+            raise UserError(f"model {self.name} has no such shape as {shape}; {has}{write}")
         return resolved
 
     def _meant(self, shape: Shape) -> str:

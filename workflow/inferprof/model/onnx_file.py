@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 2**31 - 1
 """What one protobuf message may hold."""
+OF_CASTS = "_cast_to_"
+"""In the names of tensors behind Casts that ModelOpt's AutoCast adds, behind that of the tensor before."""
 
 
 def checked(
@@ -69,7 +71,8 @@ def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse, and what a Constant holds or an
     Identity renames is a weight as any other: converters look for weights among the initializers alone. Each node has
-    a name of its own, that of its output where it had none, and there are no local functions, which they drop.
+    a name of its own, that of its output where it had none, and there are no local functions, which they drop. No
+    tensor within has a name that AutoCast gives to the Casts that it adds.
     """
     model = onnx_graph.inlined(model)
     for graph in onnx_graph.graphs(model.graph):
@@ -85,6 +88,7 @@ def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
             del graph.input[:]
             graph.input.extend(kept)
     _name_nodes(list(onnx_graph.all_nodes(model.graph)))
+    _free_names_of_casts(model.graph)
     return _with_shapes(model)
 
 
@@ -113,6 +117,25 @@ def _store_weights(graph: onnx.GraphProto) -> None:
     if len(rest) < len(graph.node):
         del graph.node[:]
         graph.node.extend(rest)
+
+
+def _free_names_of_casts(graph: onnx.GraphProto) -> None:
+    """Give what is called as a Cast of AutoCast another name: nodes, and tensors of which no caller knows theirs."""
+    nodes = list(onnx_graph.all_nodes(graph))
+    kept = {value.name for part in onnx_graph.graphs(graph) for value in (*part.input, *part.output)}
+    made = {name for node in nodes for name in node.output}
+    names = {name: name.replace(OF_CASTS, "_made_") for name in made - kept if OF_CASTS in name}
+    names = {name: new for name, new in names.items() if new not in made | kept}
+    called = {node.name for node in nodes}
+    for node in nodes:
+        if OF_CASTS in node.name and (new := node.name.replace(OF_CASTS, "_made_")) not in called:
+            node.name = new
+    for node in nodes if names else ():
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for part in onnx_graph.graphs(graph) if names else ():
+        for value in part.value_info:
+            value.name = names.get(value.name, value.name)
 
 
 def _name_nodes(nodes: Sequence[onnx.NodeProto]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferprof.model import control_flow, onnx_graph
+from inferprof.model import control_flow, inference, onnx_graph
 from inferprof.model.control_flow import Branches
 from inferprof.model.inference import Tensor
 from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, dtype_name, full_name
@@ -94,6 +94,14 @@ def analyse(model: Any, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[
         branches=tuple(flat.branches),
         assumed=assumed,
     )
+
+
+def contradiction(
+    model: Any, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]] | None = None
+) -> str | None:
+    """Why a graph cannot run at these sizes, as for `analyse`; None where nothing in it contradicts itself."""
+    given, _ = _inputs(model, sizes, shapes or {})
+    return inference.contradiction(inference.skeleton(model, model.graph, given))
 
 
 def _inputs(

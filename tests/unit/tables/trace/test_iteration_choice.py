@@ -213,6 +213,7 @@ def in_ranges(built: Export, names: list[str], gap: int = 1000) -> None:
         ([f"step {number}/8" for number in range(8)], "step #/8", 8),
         ([f"batch {size}" for size in (1, 2, 4, 8, 16, 32, 64, 128)], "period", 8),  # sizes, not a counter
         ([f"encoder.layer.{number}" for number in range(8)], "period", 8),
+        ([f"epoch {number}" for number in range(8)], "period", 8),
         ([f"batch {number % 3}" for number in range(9)], "period", 9),
     ],
 )

@@ -12,6 +12,16 @@ _TAR: Final = slice(257, 262)
 _ONNX: Final = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 """A protobuf message that begins with the version of ONNX's format, and a text or a graph behind it."""
 
+_NCU_PAGE: Final = re.compile(
+    r'^"?(?:#|Line No)"?,"?(?:Address|Source)"?,|^"Process ID","Process Name",.*"Invocations",', re.MULTILINE
+)
+_MONITOR: Final = re.compile(
+    r"(?:[^\n]*\n)?\+-+\+\s*\n\| NVIDIA-SMI |"
+    r"timestamp, [^\n]*(?:utilization|clocks|power|temperature|memory)[^\n]*\[|# gpu\s+(?:pwr|sm|pid)|#Entity\s"
+)
+"""nvidia-smi as it is, with --query-gpu, and dmon or pmon; dcgmi dmon."""
+_POLYGRAPHY: Final = re.compile(r"^\[[IVW]\] RUNNING \| Command: \S*polygraphy\b", re.MULTILINE)
+
 
 def _begins(*magic: bytes) -> Callable[[Head], bool]:
     return lambda head: head.raw.startswith(magic)
@@ -73,4 +83,27 @@ ONNX_HINT: Final = Kind(
     recognises=lambda head: _ONNX.match(head.raw) is not None,
     refusal="is an ONNX graph, no capture of one: give it with --model, or ask `inferprof audit` and `partition`",
     rank=0,
+)
+NCU_PAGE: Final = Kind(
+    name="ncu_page",
+    title="a page of Nsight Compute without launches",
+    recognises=lambda head: _NCU_PAGE.search(head.text) is not None,
+    refusal="is a page of Nsight Compute that tells no launch by itself (source, or a summary): write it again with "
+    "`ncu --import x.ncu-rep --csv --page details` or `--page raw`",
+    rank=1,
+)
+MONITOR: Final = Kind(
+    name="gpu_monitor",
+    title="what a monitor of GPUs prints",
+    recognises=lambda head: _MONITOR.match(head.text) is not None,
+    refusal="says how busy a GPU was, and not with what: trace the program, `inferprof watch -- COMMAND`",
+    rank=1,
+)
+POLYGRAPHY: Final = Kind(
+    name="polygraphy_log",
+    title="a log of Polygraphy",
+    recognises=lambda head: _POLYGRAPHY.search(head.text) is not None,
+    refusal="is a log of Polygraphy, which times no layer and no kernel: save its engine (--save-engine e.plan) and "
+    "run `trtexec --loadEngine=e.plan --dumpProfile --separateProfileRun`",
+    rank=1,
 )

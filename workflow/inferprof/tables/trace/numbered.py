@@ -23,11 +23,12 @@ FULL: Final = 1.25
 """Ours: a counter has so many times as many values as were seen; sizes (1, 2, 4, 8) leave more out."""
 _DIGITS: Final = re.compile(r"\d+")
 _COUNTED: Final = re.compile(
-    r"(?:^|[^a-z])(?:iteration|iter|it|step|batch|request|req|query|frame|sample|inference|infer|run|loop|round|"
-    r"repetition|rep|trial|i)[^a-z0-9]*(?:(?:id|idx|index|no|nr|number)[^a-z0-9]*)?\d",
+    r"(?:^|[^a-z])(?:iteration|iter|step|batch|request|req|query|frame|sample|inference|infer)"
+    r"[^a-z0-9]*(?:(?:id|idx|index|no|nr|number)[^a-z0-9]*)?\d",
     re.IGNORECASE,
 )
-"""What a program counts as it runs; layers, stages and devices have numbers too, and are parts of an inference."""
+"""What a program counts as it infers. Layers, stages and devices have numbers too, as parts of an inference; epochs,
+runs and rounds hold several."""
 
 
 def as_one(timeline: Timeline) -> Timeline:
