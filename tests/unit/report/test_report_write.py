@@ -217,7 +217,7 @@ def test_an_engine_shows_how_many_kernels_its_builder_listed_and_what_its_produc
     columns = [column.key for column in shown.columns]
     places = [columns.index(key) for key in ("variant", "kernels", "products")]
     rows = [[row[place] for place in places] for row in table_of(results, "engines")]
-    assert rows == [["default", "4", "fp16 2, int8 1"], ["silent", "–", "–"]]
+    assert rows == [["default", "4", "3: 2 fp16, 1 int8"], ["silent", "–", "–"]]
     assert [row[6] for row in table_of(results, "engine_layers")] == ["0", "1", "2", "3"]
 
 

@@ -26,7 +26,7 @@ COLUMNS = (
     Column("mib", "MiB", "number"),
     Column("seconds", "seconds", "number"),
     Column("kernels", "kernels", "number"),
-    Column("products", "matrix products in"),
+    Column("products", "GEMMs and convolutions in"),
     Column("reason", "reason", hidden=True),
     Column("file", "file", "path", hidden=True),
 )
@@ -45,8 +45,8 @@ LAYERS = (
     text("nodes", "ONNX nodes"),
 )
 LISTED = (
-    "Kernels, and the formats that the matrix products' operands have, by the builder's list of what it built: which "
-    "needs no GPU of that kind, and tells no time (csv/engine_layers.csv)."
+    "The builder lists the kernels of an engine when it is done; it needs no GPU for that and measures no time. GEMMs, "
+    "convolutions and fused attention are counted by the format of what they read. csv/engine_layers.csv has each kernel."
 )
 
 REBUILDS = (
@@ -92,9 +92,10 @@ def _layers(engine: Engine, kernels: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _products(kernels: pd.DataFrame) -> str:
-    """`int8 24, fp32 12`: how many products there are of each format, the most first."""
+    """`36: 24 int8, 12 fp32`: how many products there are, and of each format, the most first."""
     products = kernels.loc[kernels["matrix"], "dtype"].value_counts()
-    return ", ".join(f"{dtype} {often}" for dtype, often in products.items()) or "none"
+    formats = ", ".join(f"{often} {dtype}" for dtype, often in products.items())
+    return f"{products.sum()}: {formats}" if len(products) else "none"
 
 
 def _rebuilds(evidence: Evidence) -> list[Table]:

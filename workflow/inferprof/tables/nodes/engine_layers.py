@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 import pandas as pd
 
 from inferprof.documents.engine import EngineLayer, LayerTensor
-from inferprof.tables.nodes.kernel_formats import executed, without_block_scales
+from inferprof.tables.nodes.kernel_formats import executed, quantizes, without_block_scales
 from inferprof.tables.nodes.trt_engine import Layer, Tensor
 
 _NO_KERNELS: Final = ("signal", "wait", "shape_call")
 """Kinds of what keeps several streams in order, or works out sizes on the host."""
 
+_ROUNDS: Final = re.compile(r"^__myl\w*?MinMaxRoun")
+"""Steps of Myelin that clamp and round: a quantizer, which a dequantizer may follow in the same kernel."""
+
 
 def of_build(layers: Sequence[EngineLayer]) -> pd.DataFrame:
     """A row per kernel, in the order in which they run: kernel_formats.executed with `kernel`, `layer`, `kind` and
     `nodes` (the ONNX nodes that it came from, `a, b`). Each kernel counts 1 in `instances` and `duration_ns`, which
-    nobody has measured."""
+    nobody has measured; so a kernel that quantizes beside other work says so in `conversion`, unless it is a product."""
     kernels = [_layer(layer) for layer in layers if layer.kind not in _NO_KERNELS]
     frame = pd.DataFrame(
         {
@@ -31,7 +35,10 @@ def of_build(layers: Sequence[EngineLayer]) -> pd.DataFrame:
         }
     )
     # All that a product reads is listed: scales of blocks would be among its inputs.
-    return without_block_scales(executed(frame, kernels))
+    table = without_block_scales(executed(frame, kernels))
+    also = pd.Series([bool(_ROUNDS.match(layer.name)) or quantizes(layer) for layer in kernels], table.index, bool)
+    alone = table["conversion"].notna() | table["matrix"]
+    return table.assign(conversion=table["conversion"].mask(also & ~alone, "quantize"))
 
 
 def _layer(layer: EngineLayer) -> Layer:
