@@ -44,9 +44,14 @@ LAYERS = (
     Field(Column("conversion", "conversion"), lambda row: words(row["conversion"] or "")),
     text("nodes", "ONNX nodes"),
 )
+AHEAD = (
+    "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here: one of each model and format, "
+    "in the first variant and the last shape of the study."
+)
 LISTED = (
-    "The builder lists the kernels of an engine when it is done; it needs no GPU for that and measures no time. GEMMs, "
-    "convolutions and fused attention are counted by the format of what they read. csv/engine_layers.csv has each kernel."
+    "The builder lists the kernels of an engine when it is done, without a GPU and without times. GEMMs, "
+    "convolutions and fused attention are counted by the format of what they read. "
+    "csv/engine_layers.csv has each kernel."
 )
 
 REBUILDS = (
@@ -75,7 +80,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
             by_reason.setdefault(failure, []).append(name)
     failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
     foreign = any(engine.machine != evidence.machine for engine in evidence.engines)
-    note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here." if foreign else ""
+    note = AHEAD if foreign else ""
     layers = [row for pair in zip(evidence.engines, kernels, strict=True) for row in _layers(*pair)]
     listed = [csv_of("engine_layers", "Layers of the engines", LAYERS, layers)] if layers else []
     note = f"{note} {LISTED if layers else ''}".strip()

@@ -22,7 +22,7 @@ _ROUNDS: Final = re.compile(r"^__myl\w*?MinMaxRoun")
 def of_build(layers: Sequence[EngineLayer]) -> pd.DataFrame:
     """A row per kernel, in the order in which they run: kernel_formats.executed with `kernel`, `layer`, `kind` and
     `nodes` (the ONNX nodes that it came from, `a, b`). Each kernel counts 1 in `instances` and `duration_ns`, which
-    nobody has measured; so a kernel that quantizes beside other work says so in `conversion`, unless it is a product."""
+    nobody has measured; so a kernel that quantizes beside other work says so in `conversion`, if it is no product."""
     kernels = [_layer(layer) for layer in layers if layer.kind not in _NO_KERNELS]
     frame = pd.DataFrame(
         {
