@@ -218,7 +218,9 @@ def test_an_engine_shows_how_many_kernels_its_builder_listed_and_what_its_produc
     places = [columns.index(key) for key in ("variant", "kernels", "products")]
     rows = [[row[place] for place in places] for row in table_of(results, "engines")]
     assert rows == [["default", "4", "3: 2 fp16, 1 int8"], ["silent", "–", "–"]]
-    assert [row[6] for row in table_of(results, "engine_layers")] == ["0", "1", "2", "3"]
+    kernels = table_of(results, "engine_layers")
+    assert [row[6] for row in kernels] == ["0", "1", "2", "3"]
+    assert [row[9:12] for row in kernels[2:]] == [["gemm", "int8", ""], ["elementwise", "fp16", ""]]
 
 
 def test_engines_of_shapes_and_variants_that_the_study_no_longer_has_are_not_listed(results):

@@ -66,6 +66,7 @@ CASES = [
     ("__myl_MulMaxrSubExpSum_0x0a", "softmax", None, None),
     ("__myl_SlicMove_0x0a", "copy", None, None),
     ("__myl_CastConc_0x0a", "reformat", None, None),
+    ("__myl_CastIotaCastReshConcCastGathReshEqlGtrOr_myl0_0", "embedding", None, None),
     ("__myl_CastMulAddReshTran_0x0a", "elementwise", None, None),
     ("__myl_ReshTranReshMove_0x0a", "reformat", None, None),
     ("_gemm_mha_v2_0x0a", "attention", None, None),

@@ -41,7 +41,10 @@ LAYERS = (
     text("kind"),
     text("class", of="kernel_class"),
     text("format", of="dtype"),
-    Field(Column("conversion", "conversion"), lambda row: words(row["conversion"] or "")),
+    Field(
+        Column("conversion", "conversion"),
+        lambda row: words(row["conversion"] if isinstance(row["conversion"], str) else ""),
+    ),
     text("nodes", "ONNX nodes"),
 )
 AHEAD = (
@@ -96,13 +99,6 @@ def _layers(engine: Engine, kernels: pd.DataFrame) -> list[dict[str, Any]]:
     return [{**case, "place": place, **row} for place, row in enumerate(rows_of(kernels))]
 
 
-def _products(kernels: pd.DataFrame) -> str:
-    """`36: 24 int8, 12 fp32`: how many products there are, and of each format, the most first."""
-    products = kernels.loc[kernels["matrix"], "dtype"].value_counts()
-    formats = ", ".join(f"{often} {dtype}" for dtype, often in products.items())
-    return f"{products.sum()}: {formats}" if len(products) else "none"
-
-
 def _rebuilds(evidence: Evidence) -> list[Table]:
     """What the builder's search leaves to chance: engines that were built several times."""
     rows = by_case(rows_of(evidence.rebuilds), evidence.order, lambda row: row["fastest_ns"])
@@ -137,7 +133,7 @@ def _row(engine: Engine, kernels: pd.DataFrame) -> list[Cell]:
         in_mib(build.bytes, lacking),
         optional(build.seconds, three_digits, lacking),
         optional(len(kernels) or None, count, unlisted),
-        words(_products(kernels)) if len(kernels) else missing(unlisted),
+        words(engine_layers.products(kernels)) if len(kernels) else missing(unlisted),
         words(failure or ""),
         words(engine.build.file),
     ]

@@ -121,6 +121,7 @@ RULES: Final = (
         r"embedding|embs|gather|scatter|index_?select|indexSelect|index_put|indexing_backward|"
         r"vectorized_index|index_elementwise|lookup",
     ),
+    _rule("embedding", "TensorRT Myelin: a gather", r"__myl\w*?_(?-i:(?:[A-Z][a-z]+)*Gath[A-Z_\d])"),
     _rule(
         "reformat",
         "transpose, permute, cast; TensorRT reformat",
