@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inferprof import arguments, config
+from inferprof import arguments, config, registry
 from inferprof.case import Shape
 from inferprof.errors import UserError
 from inferprof.files import read_json, read_yaml
@@ -67,14 +67,19 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("&a [*a]\n", "nested deeper than 50"),
         (BOMB, "values"),
         (BASE + "? [1]\n: 2\n", "unhashable"),
-        (BASE + "thresholds: {1: 2}\n", "thresholds: the key 1 is no text"),
-        (BASE + "variants: [{name: default, on: 2}]\n", "variants.0: the key True is no text"),
+        (BASE + "thresholds: {1: 2}\n", "thresholds: the key 1 is not a string"),
+        (BASE + "variants: [{name: default, on: 2}]\n", "variants.0: the key True is not a string"),
         (BASE.replace("[fp32]", "[{name: int8, 2024-01-01: 1}]"), "precisions.0: the key"),
         (BASE.replace("[fp32]", "[no]"), "a name, or a mapping"),
         (BASE + "protocol: {limit_s: 1:30}\n", "base 60"),
         (BASE + "protocol: {budget_s: 1:30.5}\n", "base 60"),
         (BASE + "protocol: {rounds: 010}\n", "octal"),
         (BASE + "protocol:\n", "nothing behind it"),
+        (BASE.replace("[b1]", "[1]"), "shapes.0: 1 is not a string (b<batch>"),
+        (BASE + "variants: [graph]\n", "{name: graph, cuda_graph: true}"),
+        (BASE + "target: 12.0\n", "write [12.0]"),
+        (BASE + "target: [12]\n", "target.0: 12 is not a string (a compute capability: 12.0)"),
+        (BASE + "target: [sm120]\n", "a compute capability: 12.0"),
         ('{"study": NaN}', "study"),
         ('{"study": ' + "[" * 100_000, "not JSON"),
     ],
@@ -90,6 +95,28 @@ def test_a_config_that_no_study_can_be_made_of_is_one_line(tmp_path: Path, text:
         for label in content["shapes"]:
             Shape.parse(label)
     assert said in str(refused.value) and "\n" not in str(refused.value) and len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize("given", ["[12.0, 12.1]", '["12.0", "12.1"]'])
+def test_a_target_is_a_number_or_a_string(tmp_path: Path, given: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE + f"target: {given}\n", encoding="utf-8")
+    assert config.with_defaults(read_yaml(path))["target"] == ["12.0", "12.1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("onnxruntime", "ort_cpu, ort_cuda, ort_tensorrt, ort_tensorrt_rtx"),
+        ("onnx-runtime-gpu", "ort_cpu, ort_cuda, ort_tensorrt, ort_tensorrt_rtx"),
+        ("PyTorch", "torch_compile, torch_eager"),
+        ("TensorRT", "tensorrt"),
+    ],
+)
+def test_a_runtime_is_found_by_what_its_program_is_called(given: str, meant: str) -> None:
+    with pytest.raises(UserError) as refused:
+        config.check_names("backends", [given], registry.backends())
+    assert str(refused.value).endswith(f"; did you mean {meant}?")
 
 
 def test_what_a_config_may_hold_is_taken(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_an_exclusion_that_would_exclude_nothing_is_refused(
     ("change", "message"),
     [
         ({"shapes": ["b1", "b8_q64"]}, "config: shapes: b8_q64 fits no model of the study, whose symbols are "),
-        ({"target": ["12"]}, '(a compute capability as text: "12.0")'),
+        ({"target": ["12"]}, "(a compute capability: 12.0)"),
         ({"study": "a/b"}, "(name of the study: its folder under results/reports/)"),
     ],
 )

@@ -52,6 +52,8 @@ def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise UserError(f"config: {given!r} is no mapping of keys to values; config.yaml shows the keys")
     config = {**DEFAULTS, **given}
+    if isinstance(config["target"], list):
+        config["target"] = [str(entry) if type(entry) is float else entry for entry in config["target"]]
     check_schema(config, "config", "config")
     if config["thresholds"]:
         check_names("thresholds", config["thresholds"], registry.thresholds())
@@ -255,6 +257,6 @@ def alternatives(entry: Exclusion, key: str) -> tuple[str, ...]:
 
 def check_names(kind: str, names: Iterable[str], allowed: Iterable[str]) -> None:
     """Refuse names that do not exist, with those that do."""
-    existing = set(allowed)
+    existing = allowed if isinstance(allowed, Mapping) else set(allowed)
     if missing := [name for name in names if name not in existing]:
         raise unknown(kind, missing, existing)

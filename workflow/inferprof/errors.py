@@ -6,8 +6,9 @@ import contextlib
 import difflib
 import errno
 import logging
+import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -182,11 +183,28 @@ def unknown(kind: str, names: Iterable[str], allowed: Iterable[str]) -> UserErro
     """`unknown models nope; known: minilm, vit_tiny`: the one wording for a name that does not exist."""
     given, existing = list(names), sorted(allowed)
     listed = f"unknown {kind} {', '.join(given)}; known: {', '.join(existing) or 'none'}"
-    return UserError(listed + meant(given, existing))
+    return UserError(listed + meant(given, allowed))
 
 
 def meant(names: Iterable[str], allowed: Iterable[str]) -> str:
-    """`; did you mean minilm?`, for names that are spelled nearly as one of those allowed; else nothing."""
-    every = list(allowed)
-    near = [match for name in names for match in difflib.get_close_matches(name, every, 1, NEARLY)]
-    return f"; did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
+    """`; did you mean minilm?`, for names that are spelled nearly as one of those allowed, or as the program in the
+    titles of plug-ins, where `allowed` maps to these: `onnxruntime`, `pytorch`. Else nothing."""
+    near = dict.fromkeys(match for name in names for match in _near(name, allowed))
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def _near(name: str, allowed: Iterable[str]) -> list[str]:
+    titles = (
+        {key: getattr(plugin, "title", None) for key, plugin in allowed.items()}
+        if isinstance(allowed, Mapping)
+        else {}
+    )
+    alike = difflib.get_close_matches(name, list(allowed), 1, NEARLY)
+    return alike or [key for key, title in titles.items() if title and _is_of(name, title)]
+
+
+def _is_of(name: str, title: str) -> bool:
+    """Whether a name is or begins with what stands in front of a title's comma, whatever is between the letters:
+    `onnx-runtime-gpu` is of `ONNX Runtime, CUDA`."""
+    given, program = (re.sub(r"[\W_]", "", text).lower() for text in (name, title.partition(",")[0]))
+    return given.startswith(program)

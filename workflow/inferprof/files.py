@@ -172,15 +172,16 @@ def document_text(content: Any, kind: Kind) -> str:
     return text
 
 
-def check_schema(content: Any, schema: str, where: str, part: str | None = None) -> None:
-    """Validate against schemas/{schema}.schema.json, or a definition in it.
+def check_schema(content: Any, schema: str, where: str) -> None:
+    """Validate against schemas/{schema}.schema.json.
 
     Raises UserError with the first violation in one line.
     """
     from jsonschema.exceptions import best_match
 
     check_values(content, where)
-    error = best_match(_validator(schema, part).iter_errors(content))
+    validator = _validator(schema)
+    error = best_match(validator.iter_errors(content))
     if error is None:
         return
     place = ".".join(str(step) for step in error.absolute_path) or "top level"
@@ -188,15 +189,24 @@ def check_schema(content: Any, schema: str, where: str, part: str | None = None)
     if error.validator == "additionalProperties" and isinstance(error.schema, dict):
         keys = sorted(error.schema.get("properties", {}))
         allowed = f"; allowed: {', '.join(keys)}{meant(error.instance.keys() - keys, keys)}"
-    elif isinstance(error.schema, dict) and "description" in error.schema:
-        allowed = f" ({error.schema['description']})"
+    elif described := _described(error, validator.schema):
+        allowed = f" ({described})"
     if error.instance is None:
         allowed += "; null, as of a key with nothing behind it: give a value, or leave it out"
     raise UserError(f"{where}: {place}: {documents.one_line(_violation(error))}{allowed}")
 
 
+def _described(error: jsonschema.ValidationError, schema: Any) -> str | None:
+    """What the schema says of a value; else, where that is an entry of a list, what it says of the list."""
+    *above, last, _ = (None, *error.absolute_schema_path)
+    part: Any = error.schema
+    if last == "items" and "description" not in part:
+        part = functools.reduce(lambda at, step: at.get(step, {}) if isinstance(at, dict) else {}, above[1:], schema)
+    return part.get("description") if isinstance(part, dict) else None
+
+
 JSON_TYPES: Final[Mapping[str, str]] = {
-    **{"array": "a list", "object": "a mapping of keys to values", "string": "a text", "boolean": "true or false"},
+    **{"array": "a list", "object": "a mapping of keys to values", "string": "a string", "boolean": "true or false"},
     **{"integer": "a whole number", "number": "a number", "null": "null"},
 }
 """A type in a JSON schema → what it is in YAML."""
@@ -216,15 +226,14 @@ def _violation(error: jsonschema.ValidationError) -> str:
 
 
 @functools.cache
-def _validator(schema: str, part: str | None) -> Any:
+def _validator(schema: str) -> Any:
     import jsonschema
 
     content = json.loads(resources.files("inferprof").joinpath("schemas", f"{schema}.schema.json").read_text("utf-8"))
-    whole = {**content, "$ref": f"#/$defs/{part}"} if part else content
     draft = jsonschema.Draft202012Validator
     types = draft.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 8.0 is no size
     extend: Any = jsonschema.validators.extend
-    return extend(draft, type_checker=types)(whole)
+    return extend(draft, type_checker=types)(content)
 
 
 def check_values(content: Any, where: str) -> None:
@@ -243,7 +252,7 @@ def check_values(content: Any, where: str) -> None:
             raise UserError(f"{where}: {place}: a number beyond {LARGEST}")
         if isinstance(value, Mapping):
             if other := [key for key in value if not isinstance(key, str)]:
-                raise UserError(f"{where}: {place}: the key {other[0]!r} is no text; {NOT_TEXT}")
+                raise UserError(f"{where}: {place}: the key {other[0]!r} is not a string; {NOT_TEXT}")
             stack += ((entry, (*path, key)) for key, entry in value.items())
         elif isinstance(value, list | tuple):
             stack += ((entry, (*path, str(index))) for index, entry in enumerate(value))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -83,6 +85,60 @@ def test_products_compute_in_their_operands_formats_and_signals_are_no_kernels()
     assert list(kernels["kernel_class"])[-2:] == ["elementwise", "attention"]
     assert list(kernels["dtype"])[:4] == ["int8", "fp16", "fp4", "fp8"]
     assert kernels["nodes"][0] == "/a/MatMul, a_DequantizeLinear"
+
+
+def test_convolutions_are_products_and_quantizers_conversions(repository: Path) -> None:
+    listed = trt_listing.layers_of(
+        (repository / "tests/data/trt_layers/rtx_convnet_int8.listing.txt").read_text(encoding="utf-8")
+    )
+    kernels = engine_layers.of_build(msgspec.convert([_described(layer) for layer in listed], list[EngineLayer]))
+    classes = kernels.set_index("kernel")["kernel_class"]
+    assert kernels.loc[kernels["matrix"], "dtype"].value_counts().to_dict() == {"int8": 5, "fp32": 3}
+    assert list(classes[kernels["kind"].eq("correlation").to_numpy()]) == ["convolution"] * 3
+    assert not kernels["kernel_class"].eq("other").any()
+    rounds = kernels["kernel"].str.contains("MinMaxRoun")
+    assert rounds.sum() == 6 and kernels.loc[rounds, "conversion"].eq("quantize").all()
+    assert kernels.loc[~rounds, "conversion"].isna().all()
+    assert classes["__myl_MulMinMaxRounCastConc_myl0_0"] == "quantize"
+    assert classes["__myl_MulAddSiluMulMinMaxRounCast_myl0_2"] == "elementwise"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "inputs", "constants", "output", "expected"),
+    [
+        (
+            "__myl_CorrSilu_myl0_1",
+            "runtime_fusion",
+            "Int8",
+            tensor("w", "8,8,3,3", "Int8"),
+            "Half",
+            "convolution int8",
+        ),
+        (
+            "__myl_DecoCast_myl0_1",
+            "runtime_fusion",
+            "Half",
+            tensor("w", "8,8,2,2", "Half"),
+            "Float",
+            "convolution fp16",
+        ),
+        ("/up/ConvTranspose_myl0_1", "deconv", "Half", tensor("w", "8,8,2,2", "Half"), "Half", "convolution fp16"),
+        (
+            "__myl_MulCastMulAddSlicReshMulSum_myl0_1",
+            "kgen",
+            "Float",
+            tensor("w", "9,8", "Half"),
+            "Half",
+            "gemm fp16",
+        ),
+    ],
+)
+def test_what_a_product_is_fused_to_does_not_hide_it(
+    name: str, kind: str, inputs: str, constants: str, output: str, expected: str
+) -> None:
+    listed = trt_listing.layers_of(line(name, kind, tensor("x", "8,16", inputs), constants, output, ""))
+    kernels = engine_layers.of_build(msgspec.convert([_described(layer) for layer in listed], list[EngineLayer]))
+    assert [f"{row.kernel_class} {row.dtype}" for row in kernels.itertuples() if row.matrix] == [expected]
 
 
 def test_a_build_without_a_list_has_no_kernels() -> None:

@@ -243,7 +243,7 @@ def cpu_results(root: Path) -> Results:
             model, "int8", 24.3 if pretrained else 34.0, "fail" if pretrained else "warn", pretrained=pretrained
         )
         for precision, status in (("fp32", "ok"), ("int8", "failed")):
-            case = f"aot-sm120/engine/{model}/{precision}/tensorrt_rtx/default/b8"
+            case = f"aot-sm120/engine/{model}/{precision}/tensorrt_rtx/default/{'b8_s128' if pretrained else 'b8'}"
             failed = {"status": "failed", "reason": PARSER_MESSAGE}
             ok = {"status": "ok", "reason": None, "seconds": 41.3, "bytes": 12_345_678}
             results.write(f"{case}.build.json", ok if status == "ok" else failed)

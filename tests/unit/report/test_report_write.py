@@ -217,8 +217,22 @@ def test_an_engine_shows_how_many_kernels_its_builder_listed_and_what_its_produc
     columns = [column.key for column in shown.columns]
     places = [columns.index(key) for key in ("variant", "kernels", "products")]
     rows = [[row[place] for place in places] for row in table_of(results, "engines")]
-    assert rows == [["default", "4", "fp16 2, int8 1"], ["silent", "–", "–"]]
-    assert [row[6] for row in table_of(results, "engine_layers")] == ["0", "1", "2", "3"]
+    assert rows == [["default", "4", "3: 2 fp16, 1 int8"], ["silent", "–", "–"]]
+    kernels = table_of(results, "engine_layers")
+    assert [row[6] for row in kernels] == ["0", "1", "2", "3"]
+    assert [row[9:12] for row in kernels[2:]] == [["gemm", "int8", ""], ["elementwise", "fp16", ""]]
+
+
+def test_engines_of_shapes_and_variants_that_the_study_no_longer_has_are_not_listed(results):
+    build = {"status": "ok", "reason": None, "seconds": 4.0, "bytes": 15_000_000}
+    results.refused("vit/int8/tensorrt_rtx/default/b8", "no GPU")
+    for case in ("default/b8", "default/b1", "old/b8"):
+        for machine in (results.machine, "aot-sm120"):
+            results.write(f"{machine}/engine/vit/int8/tensorrt_rtx/{case}.build.json", build)
+    results.plan()
+    assert [row[:6] for row in table_of(results, "engines")] == [
+        [machine, "vit", "b8", "int8", "tensorrt_rtx", "default"] for machine in (results.machine, "aot-sm120")
+    ]
 
 
 def test_engines_built_several_times_show_the_spread_between_builds(results):

@@ -139,13 +139,17 @@ class Reader:
                 yield (machine, *case.path.parts), document
 
     def engines(self, machine: str) -> Iterable[Engine]:
-        """The builds of this study's models and formats, of this machine and ahead of time for others."""
-        pairs = set(self._pairs())
+        """The builds of this study's models, formats, shapes and variants, of this machine and ahead of time for
+        others; the results folder may hold those of an earlier config."""
+        asked = self.outcomes
+        graphs, shapes = set(self._pairs()), set(zip(asked["model"], asked["shape"], strict=True))
+        variants = set(asked["variant"])
         folders = [self.results / machine / "engine", *sorted(self.results.glob("aot-*/engine"))]
         for folder in folders:
             for path in sorted(folder.glob("*/*/*/*/*.build.json")):
                 case = Case.from_path(path.relative_to(folder).as_posix())
-                if (case.model, case.precision) in pairs:
+                has_graph = (case.model, case.precision) in graphs
+                if has_graph and (case.model, case.shape) in shapes and case.variant in variants:
                     yield Engine(folder.parent.name, case, self.read(path, "build"))
 
     def planned(self) -> list[tuple[str, Case]]:

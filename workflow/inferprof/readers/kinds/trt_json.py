@@ -178,13 +178,14 @@ def _described(layers: Sequence[Layer]) -> list[str]:
     )
     lines = []
     if kinds:
-        lines.append(f"layers by kind: {_counted(kinds)}")
+        lines.append(f"layers by kind: {by_count(kinds)}")
     if by_dtype := Counter({dtype: count for dtype, count in formats.items() if dtype}):
-        lines.append(f"number formats of what layers write, by count: {_counted(by_dtype)}")
+        lines.append(f"number formats of what layers write, by count: {by_count(by_dtype)}")
     return lines
 
 
-def _counted(counts: Counter[str | None] | Counter[str], most: int = 6) -> str:
+def by_count(counts: Counter[str | None] | Counter[str], most: int = 6) -> str:
+    """`gemm 5, copy 2`: the most first, with how many others there are."""
     listed = [f"{name} {count}" for name, count in counts.most_common(most)]
     rest = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
     return ", ".join([*listed, *([f"{rest} others"] if rest else [])])

@@ -26,7 +26,7 @@ COLUMNS = (
     Column("mib", "MiB", "number"),
     Column("seconds", "seconds", "number"),
     Column("kernels", "kernels", "number"),
-    Column("products", "matrix products in"),
+    Column("products", "GEMMs and convolutions in"),
     Column("reason", "reason", hidden=True),
     Column("file", "file", "path", hidden=True),
 )
@@ -41,12 +41,20 @@ LAYERS = (
     text("kind"),
     text("class", of="kernel_class"),
     text("format", of="dtype"),
-    Field(Column("conversion", "conversion"), lambda row: words(row["conversion"] or "")),
+    Field(
+        Column("conversion", "conversion"),
+        lambda row: words(row["conversion"] if isinstance(row["conversion"], str) else ""),
+    ),
     text("nodes", "ONNX nodes"),
 )
+AHEAD = (
+    "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here: one of each model and format, "
+    "in the first variant and the last shape of the study."
+)
 LISTED = (
-    "Kernels, and the formats that the matrix products' operands have, by the builder's list of what it built: which "
-    "needs no GPU of that kind, and tells no time (csv/engine_layers.csv)."
+    "The builder lists the kernels of an engine when it is done, without a GPU and without times. GEMMs, "
+    "convolutions and fused attention are counted by the format of what they read. "
+    "csv/engine_layers.csv has each kernel."
 )
 
 REBUILDS = (
@@ -75,7 +83,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
             by_reason.setdefault(failure, []).append(name)
     failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
     foreign = any(engine.machine != evidence.machine for engine in evidence.engines)
-    note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here." if foreign else ""
+    note = AHEAD if foreign else ""
     layers = [row for pair in zip(evidence.engines, kernels, strict=True) for row in _layers(*pair)]
     listed = [csv_of("engine_layers", "Layers of the engines", LAYERS, layers)] if layers else []
     note = f"{note} {LISTED if layers else ''}".strip()
@@ -89,12 +97,6 @@ def _layers(engine: Engine, kernels: pd.DataFrame) -> list[dict[str, Any]]:
     """The kernels of a build with its machine and case."""
     case = {"machine": engine.machine, **dataclasses.asdict(engine.case)}
     return [{**case, "place": place, **row} for place, row in enumerate(rows_of(kernels))]
-
-
-def _products(kernels: pd.DataFrame) -> str:
-    """`int8 24, fp32 12`: how many products there are of each format, the most first."""
-    products = kernels.loc[kernels["matrix"], "dtype"].value_counts()
-    return ", ".join(f"{dtype} {often}" for dtype, often in products.items()) or "none"
 
 
 def _rebuilds(evidence: Evidence) -> list[Table]:
@@ -131,7 +133,7 @@ def _row(engine: Engine, kernels: pd.DataFrame) -> list[Cell]:
         in_mib(build.bytes, lacking),
         optional(build.seconds, three_digits, lacking),
         optional(len(kernels) or None, count, unlisted),
-        words(_products(kernels)) if len(kernels) else missing(unlisted),
+        words(engine_layers.products(kernels)) if len(kernels) else missing(unlisted),
         words(failure or ""),
         words(engine.build.file),
     ]

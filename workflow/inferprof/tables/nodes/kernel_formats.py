@@ -41,7 +41,7 @@ _BITS: Final = {
 _VAGUE: Final[tuple[KernelClass, ...]] = ("elementwise", "other")
 """Classes of a name that tells little, where TensorRT's word for the layer tells more."""
 _MATRIX_KINDS: Final[tuple[tuple[KernelClass, re.Pattern[str]], ...]] = (
-    ("convolution", re.compile(r"conv", re.IGNORECASE)),
+    ("convolution", re.compile(r"conv|correlation", re.IGNORECASE)),
     ("gemm", re.compile(r"gemm|matmul|MatrixMultiply|FullyConnected", re.IGNORECASE)),
 )
 _TORCH_CAST: Final = re.compile(
@@ -61,6 +61,7 @@ _REFORMAT: Final = re.compile(r"^Reformatting CopyNode ")
 """How TensorRT calls a layer that it inserts between two formats; behind it stands the layer that it is for."""
 _OF_MYELIN: Final = ("__myl", "_gemm_mha")
 """How names begin that Myelin gives to layers for what they do; others are those of ONNX nodes."""
+_DOT: Final = re.compile(r"^__myl\w*?_(?:[A-Z][a-z]+)*MulSum")
 _SCALES: Final = "e8m0"
 """A type of scales alone, of which MXFP8 has one per block of 32 numbers."""
 _CONVERTING: Final = ("Reformat", "NoOp")
@@ -127,6 +128,8 @@ def _class_of(kernel: str, layer: Layer | None) -> KernelClass:
         return "quantize" if converts == "quantize" else "reformat"
     if holds_any(kernel, layer):
         return "other"
+    if _is_dot(layer):
+        return "gemm"
     kernel_class = classify(layer.kind if layer.kind and _named_by_nodes(kernel, layer) else kernel).kernel_class
     if layer.kind is None:
         return kernel_class
@@ -144,6 +147,8 @@ def _of_layer(layer: Layer, *, matrix: bool) -> str | None:
         return None
     if not matrix:
         return layer.outputs[0].dtype if layer.outputs else None
+    if _is_dot(layer):
+        return layer.weights  # what it reads may be cast before it is multiplied
     inputs = [tensor.dtype for tensor in layer.inputs if tensor.dtype != _SCALES and not _is_scalar(tensor)]
     operands = (*inputs[:1], layer.weights) if layer.weights else inputs[:2]
     widest = max((dtype for dtype in operands if dtype in _BITS), key=_BITS.__getitem__, default=None)
@@ -155,6 +160,11 @@ def _of_layer(layer: Layer, *, matrix: bool) -> str | None:
 def _is_scalar(tensor: Tensor) -> bool:
     """Factors of a product (alpha, a scale) are no operands."""
     return all(size == 1 for size in tensor.dims)
+
+
+def _is_dot(layer: Layer) -> bool:
+    """Whether Myelin computes a product of a row with weights as elementwise products and a sum."""
+    return layer.weights is not None and bool(_DOT.match(layer.name))
 
 
 def _named_by_nodes(kernel: str, layer: Layer) -> bool:
@@ -178,8 +188,12 @@ def conversion_of(layer: Layer) -> Conversion | None:
         return "quantize"
     if layer.kind in _CONVERTING or _REFORMAT.match(layer.name):
         return "cast" if _changes_format(layer) else "reformat"
-    one_side = len({bool(side & _QUANTIZED) for side in _formats(layer)}) > 1
-    return "quantize" if ONLY_SCALES.match(layer.tactic or layer.name) and one_side else None
+    return "quantize" if ONLY_SCALES.match(layer.tactic or layer.name) and quantizes(layer) else None
+
+
+def quantizes(layer: Layer) -> bool:
+    """Whether it reads quantized numbers and writes others, or the reverse; whatever else it does."""
+    return len({bool(side & _QUANTIZED) for side in _formats(layer)}) > 1
 
 
 def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
@@ -198,8 +212,9 @@ def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
 
 
 def _formats(layer: Layer) -> tuple[set[str | None], set[str | None]]:
-    """Those of what it reads and of what it writes."""
-    return {tensor.dtype for tensor in layer.inputs}, {tensor.dtype for tensor in layer.outputs}
+    """Those of what it reads, which may be weights alone, and of what it writes."""
+    read = {tensor.dtype for tensor in layer.inputs} or {layer.weights} - {None}
+    return read, {tensor.dtype for tensor in layer.outputs}
 
 
 def _changes_format(layer: Layer) -> bool:

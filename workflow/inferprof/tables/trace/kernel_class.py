@@ -49,7 +49,7 @@ def _rule(kernel_class: KernelClass, source: str, pattern: str) -> Rule:
     return Rule(kernel_class, source, re.compile(pattern, re.IGNORECASE))
 
 
-_MOVING: Final = "Tran?|Resh?|Repl?|Move?|Cast?|Rel(?!u)a?"
+_MOVING: Final = "Tran?|Resh?|Repl?|Move?|Cast?|Rel(?!u)a?|Conc|Slic"
 _SCALING: Final = "Mul|Div|Add|Sub|Min|Max|Roun?"
 """Steps as TensorRT's Myelin spells them in names of kernels: three letters in 8.5, four in 10."""
 ONLY_SCALES: Final = re.compile(rf"^__myl\w*?_(?:{_SCALING}|{_MOVING})+(?:_|$)")
@@ -84,6 +84,14 @@ RULES: Final = (
         r"MergeStates",
     ),
     _rule(
+        "gemm", "TensorRT Myelin: a product, with what is fused to it", r"__myl\w*?_(?-i:(?:[A-Z][a-z]+)*Fc[A-Z_\d])"
+    ),
+    _rule(
+        "convolution",
+        "TensorRT Myelin: a convolution (it says correlation) or a transposed one, with what is fused to it",
+        r"__myl\w*?_(?-i:(?:[A-Z][a-z]+)*(?:Corr|Deco)[A-Z_\d])",
+    ),
+    _rule(
         "normalisation",
         "layer, RMS, batch, group norm",
         r"(?:layer|rms|batch|group|instance)_?norm|\bbn_(?:fw|bw)|norm_(?:fw|bw|forward|fwd)",
@@ -92,7 +100,7 @@ RULES: Final = (
     _rule("normalisation", "PyTorch: the statistics of a layer norm and its gradients", r"RowwiseMoments|GammaBeta"),
     _rule("normalisation", "Inductor: a reduction with rsqrt", r"triton_(?:red|per)\w*rsqrt"),
     _rule("softmax", "softmax by name", r"soft_?max"),
-    _rule("softmax", "TensorRT Myelin: max, exp and sum in one kernel", r"__myl\w*MaxSubExp"),
+    _rule("softmax", "TensorRT Myelin: max, exp and sum in one kernel", r"__myl\w*Maxr?SubExp"),
     _rule("reformat", "layout changes around convolutions", r"nchwTo|nhwcTo|nchw2|nhwc2|im2col|col2im"),
     _rule(
         "convolution",
@@ -106,15 +114,13 @@ RULES: Final = (
         r"(?<!fb)gemm|gemv|matmul|nvjet|^cijk_|splitKreduce|\bbmm_|marlin|cublasLt|"
         r"cutlass::Kernel|cutlass_\d+_",
     ),
-    _rule(
-        "gemm", "TensorRT Myelin: a product, with what is fused to it", r"__myl\w*?_(?-i:(?:[A-Z][a-z]+)*Fc[A-Z_\d])"
-    ),
     _rule("quantize", "quantize and dequantize", r"quant(?!ile)"),
     _rule(
         "quantize",
         "TensorRT Myelin: scale, clamp, round and cast, and moves",
         rf"__myl\w*?_(?=\w*Roun?)(?-i:(?:{_SCALING}|{_MOVING})+)(?:_|$)",
     ),
+    _rule("quantize", "TensorRT Myelin: scales that the numbers at hand give", r"__myl\w*?_(?-i:Dyna)(?:_|$)"),
     _rule("elementwise", "rotary position embedding: arithmetic, no lookup", r"rotary|\brope"),
     _rule(
         "embedding",
@@ -122,6 +128,7 @@ RULES: Final = (
         r"embedding|embs|gather|scatter|index_?select|indexSelect|index_put|indexing_backward|"
         r"vectorized_index|index_elementwise|lookup",
     ),
+    _rule("embedding", "TensorRT Myelin: a gather", r"__myl\w*?_(?-i:(?:[A-Z][a-z]+)*Gath[A-Z_\d])"),
     _rule(
         "reformat",
         "transpose, permute, cast; TensorRT reformat",
@@ -138,14 +145,18 @@ RULES: Final = (
         "concatenate, split, slice, expand, pad",
         r"concat|CatArray|split(?!K)|slice|expand|\bpad|copy|memcpy|memset|repeat|roll_|stack",
     ),
-    _rule("copy", "TensorRT Myelin: moves only", r"__myl\w*?_(?-i:(?:Move?|Resh?)+)(?:_|$)"),
+    _rule("copy", "TensorRT Myelin: moves only", r"__myl\w*?_(?-i:(?:Move?|Resh?|Conc|Slic)+)(?:_|$)"),
     _rule(
         "reduction",
         "sums, extrema, scans, sorts, pooling, triton reductions",
         r"reduc|triton_(?:red|per)_|sum_?kernel|argm(?:ax|in)|top_?k|sort|scan|cumsum|pool|"
         r"histogram|\bdot_kernel|softmax|segments",
     ),
-    _rule("reduction", "TensorRT Myelin: a sum or an extremum", r"__myl\w*(?:Sum|Max|Min)"),
+    _rule(
+        "reduction",
+        "TensorRT Myelin: a sum, a mean or an extremum; both extrema in a row are a clamp",
+        r"__myl\w*(?:Sum|Mean|(?<!Min)Max(?!Min)|(?<!Max)Min(?!Max))",
+    ),
     _rule(
         "elementwise",
         "PyTorch, ONNX Runtime, Inductor, TensorRT pointwise",
