@@ -48,15 +48,20 @@ def spread(lengths: Sequence[float]) -> str:
     """Of iterations, ns: ` (median 15.1 ms, 2.85 ms to 19.5 ms)`, and that they differ where they do; empty of one,
     and of those that are alike."""
     ordered = sorted(lengths)
-    if len(ordered) < 2 or ms(ordered[0]) == ms(ordered[-1]):
+    said = spread_of(ordered[0], statistics.median(ordered), ordered[-1]) if ordered else ""
+    if not said:
         return ""
-    said = f" (median {ms(statistics.median(ordered))}, {ms_range(ordered[0], ordered[-1])})"
     tenth = len(ordered) // 10
     low, high = ordered[tenth], ordered[-1 - tenth]
     if high < DIFFER * max(low, 1.0):
         return said
     times = figure(high / max(low, 1.0), 2)
     return f"{said[:-1]}; they differ by {times} times: shares of the mean may hold for none)"
+
+
+def spread_of(low: float, median: float, high: float) -> str:
+    """The same of which no more is known; empty where all are alike."""
+    return "" if ms(low) == ms(high) else f" (median {ms(median)}, {ms_range(low, high)})"
 
 
 def figure(value: float, digits: int = 3) -> str:

@@ -75,6 +75,34 @@ def test_no_advice_gains_more_than_the_wait_that_it_names(tmp_path: Path, begins
     assert seen.gain.high_ns == pytest.approx(min(1.2 * waits, idle) if check == "cuda_graph" else waits)
 
 
+def ort_profile(path: Path, runs: list[float]) -> Foreign:
+    """Runs of these ms behind a first one, each all in one Conv."""
+    events, at = [], 0
+    for took in [50.0, *runs]:
+        us = int(1000 * took)
+        node = {"op_name": "Conv", "provider": "CPUExecutionProvider"}
+        common = {"ph": "X", "pid": 1, "tid": 1, "ts": at, "dur": us}
+        events.append({"cat": "Node", "name": "c_kernel_time", "args": node, **common})
+        events.append({"cat": "Session", "name": "model_run", "args": {}, **common})
+        at += us + 100
+    path.write_text(json.dumps(events))
+    (case,) = explain([path])
+    return case
+
+
+def test_runs_of_two_kinds_are_told_before_advice_by_their_mean(tmp_path: Path) -> None:
+    case = ort_profile(tmp_path / "a.json", [3, 3, 18, 18, 18])
+    (line,) = (entry.text for entry in answer.entries(case) if entry.label == "iteration")
+    assert all(part in line for part in ("5 × 12 ms", "median 18 ms", "3 ms to 18 ms", "6 times"))
+    alike = [entry.text for entry in answer.entries(ort_profile(tmp_path / "b.json", [3, 3, 3]))]
+    assert not any("median" in text for text in alike)
+
+
+def test_an_operator_is_the_subject_of_its_sentence(tmp_path: Path) -> None:
+    (reason,) = (e.text for e in answer.entries(ort_profile(tmp_path / "a.json", [3, 3])) if e.label == "cause")
+    assert reason.startswith("Conv takes 100.0 %")
+
+
 def test_a_late_graph_is_named_though_its_nodes_were_traced(tmp_path: Path) -> None:
     labels = {entry.label: entry.text for entry in answer.entries(trace(tmp_path / "a.json", 650, graph=True))}
     assert "0.18 ms (18.0 %)" in labels["doubt"]
