@@ -35,7 +35,7 @@ def test_a_range_has_one_unit(low: float, high: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "told", "differ"),
+    ("lengths", "parts", "differ"),
     [
         ([], (), False),
         ([5e6], (), False),
@@ -46,11 +46,11 @@ def test_a_range_has_one_unit(low: float, high: float, text: str) -> None:
     ],
 )
 def test_iterations_that_differ_have_their_median_and_range(
-    lengths: list[float], told: tuple[str, ...], differ: bool
+    lengths: list[float], parts: tuple[str, ...], differ: bool
 ) -> None:
     said = spread(lengths)
-    assert bool(said) == bool(told)
-    assert all(part in said for part in told)
+    assert bool(said) == bool(parts)
+    assert all(part in said for part in parts)
     assert ("times" in said) == differ
 
 

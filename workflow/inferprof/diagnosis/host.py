@@ -124,8 +124,8 @@ def _wait_in_parts(frames: Frames, launches: float) -> str:
 def _elsewhere(seen: Mapping[str, float]) -> float:
     """ns of an iteration in which the GPU waits for a launch and the host launches nothing: outside of launching
     calls, and before the one that comes next. Of tables that do not tell these apart the least that it can be."""
-    known = LAUNCHING in seen
-    other = sum(seen[name] for name in LAUNCH_PARTS) if known else seen["launch_overhead"]
+    parts = LAUNCH_PARTS if LAUNCHING in seen else ("launch_overhead",)
+    other = sum(seen[name] for name in parts)
     return max(0.0, seen["idle_launch"] - other)
 
 
@@ -176,8 +176,8 @@ def _host_work(frames: Frames) -> list[Finding] | Clear:
         f"the GPU waits {waiting.ms} for launches. For {bound}{ms(least)} ({percent(share)}) of it the host "
         "launches nothing: it works in the framework or in the interpreter."
     )
-    told = [key for key in ("idle_launch", "launch_overhead", "launches", *LAUNCH_PARTS) if key in seen]
-    evidence = {key: seen[key] for key in told} | {"between_ns": least}
+    metrics = ("idle_launch", "launch_overhead", "launches", *LAUNCH_PARTS)
+    evidence = {key: seen[key] for key in metrics if key in seen} | {"between_ns": least}
     if share is None or share < frames.limit(HOST_WORK):
         return Clear(f"{ms(least)} ({percent(share)}) of host work{sure} between launches", evidence)
     graph = "" if replays_a_graph(frames) or frames.lost(graph_options(frames)) else ", or a CUDA graph"
