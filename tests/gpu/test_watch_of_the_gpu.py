@@ -14,6 +14,7 @@ import pytest
 
 from inferprof.explain import answer, watch
 from inferprof.explain.foreign import Foreign
+from inferprof.explain.parts import IDLE_WORDS, parts_of
 
 pytestmark = pytest.mark.gpu
 RUNS = 60
@@ -119,9 +120,9 @@ def test_onnx_runtime_launched_one_by_one_waits_for_launches(watched: Callable[[
 def test_a_graph_is_seen_with_its_kernels_and_waits_less(
     program: str, watched: Callable[[str, str, str], Foreign]
 ) -> None:
-    eager, graph = (answer.parts_of(watched(program, way, "nsys")) for way in ("eager", "graph"))
+    eager, graph = (parts_of(watched(program, way, "nsys")) for way in ("eager", "graph"))
     assert eager is not None and graph is not None
-    waiting = answer.IDLE_WORDS["launch"]
+    waiting = IDLE_WORDS["launch"]
     assert graph[2][waiting] < eager[2][waiting] / 2
     case = watched(program, "graph", "nsys")
     assert case.choice is not None

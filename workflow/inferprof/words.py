@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -9,6 +11,8 @@ from inferprof.units import NS_PER_MS
 
 LEAST_NS: Final = 100
 """Fewer are hard to read as ms."""
+DIFFER: Final = 1.5
+"""Ours: iterations are not alike where one takes half as long again as another, without the tenth at either end."""
 NOTHING: Final = 1e-6
 """Of sums that cancel out, what doubles leave."""
 _PLURAL_ES: Final = ("s", "x", "ch", "sh")
@@ -31,6 +35,33 @@ def ms(ns: float, digits: int = 3) -> str:
     """A duration in words: `2.33 ms`, `1,108 ms`, `50 ns` of less than 100 ns."""
     value = ns / NS_PER_MS
     return f"{figure(ns, digits)} ns" if 0 < abs(ns) < LEAST_NS else f"{figure(value, digits)} ms"
+
+
+def ms_range(low: float, high: float) -> str:
+    """Two durations in one unit: `2.04 ms to 2.33 ms`, `66.5 ns to 114 ns`."""
+    if 0 < abs(low) < LEAST_NS and abs(high) < LEAST_NS**2:
+        return f"{figure(low)} ns to {figure(high)} ns"
+    return f"{figure(low / NS_PER_MS)} ms to {figure(high / NS_PER_MS)} ms"
+
+
+def spread(lengths: Sequence[float]) -> str:
+    """Of iterations, ns: ` (median 15.1 ms, 2.85 ms to 19.5 ms)`, and that they differ where they do; empty of one,
+    and of those that are alike."""
+    ordered = sorted(lengths)
+    said = spread_of(ordered[0], statistics.median(ordered), ordered[-1]) if ordered else ""
+    if not said:
+        return ""
+    tenth = len(ordered) // 10
+    low, high = ordered[tenth], ordered[-1 - tenth]
+    if high < DIFFER * max(low, 1.0):
+        return said
+    times = figure(high / max(low, 1.0), 2)
+    return f"{said[:-1]}; they differ by {times} times: shares of the mean may hold for none)"
+
+
+def spread_of(low: float, median: float, high: float) -> str:
+    """The same of which no more is known; empty where all are alike."""
+    return "" if ms(low) == ms(high) else f" (median {ms(median)}, {ms_range(low, high)})"
 
 
 def figure(value: float, digits: int = 3) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from inferprof.errors import UserError
 from inferprof.explain import explain
-from inferprof.explain.answer import MOST_LINES, entries, parts_of, render
+from inferprof.explain.answer import MOST_LINES, entries, render
+from inferprof.explain.parts import parts_of
 
 Expected = tuple[str, int, int, str, str]
 REFUSED: Final = "refused in one line"
@@ -33,7 +34,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "kineto",
         110881,
         2,
-        "waiting for the host's launches 96.1",
+        "waiting for the host's launches 95.1",
         "cuda_graph",
     ),
     "real/kineto/hta_rank_non_gpu.json.gz": ("kineto", 0, 0, "between the operators 62.7", "cpu_operators"),
@@ -42,21 +43,21 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "kineto",
         10862916,
         1,
-        "waiting for the host's launches 83.6",
+        "waiting for the host's launches 81.4",
         "cuda_graph",
     ),
     "real/kineto/tracelens_mi300_bert_small.json.gz": (
         "kineto",
         388344,
         1,
-        "waiting for the host's launches 86.4",
+        "waiting for the host's launches 66.1",
         "cuda_graph",
     ),
     "real/kineto/tracelens_sglang_qwen3_decode.json.gz": (
         "kineto",
         9765437,
         1,
-        "waiting although the next is queued 97.7",
+        "idle after the launch 97.8",
         "implicit_sync",
     ),
     "real/kineto/tracelens_torch_compile_triton.json.gz": ("kineto", 12549021, 0, "kernels 97.6", "hot_kernel"),
@@ -94,7 +95,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "nsys",
         67790352,
         0,
-        "waiting although the next is queued 66.1",
+        "idle after the launch 68.9",
         "",
     ),
     "real/nsys_sqlite/nsys2022.2.1_schema2.9.1_a100_mpi_nvtx.sqlite": (
@@ -236,7 +237,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "kineto",
         6045955,
         3,
-        "waiting for the host's launches 59.7",
+        "waiting for the host's launches 55.1",
         "cuda_graph",
     ),
     "captures/h100-ort-cuda-vit/ncu_details.csv": ("ncu", 80700, 0, "", "low_occupancy"),
@@ -245,7 +246,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "nsys",
         70311660,
         10,
-        "waiting for the host's launches 46.9",
+        "waiting for the host's launches 40.5",
         "cuda_graph",
     ),
     "captures/h100-ort-cuda-vit/nsys_cuda_gpu_kern_sum.csv": ("nsys", 70311660, 0, "", "conversions"),
@@ -261,7 +262,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "nsys",
         2315543,
         20,
-        "waiting for the host's launches 67.6",
+        "waiting for the host's launches 39.8",
         "kernel_loops",
     ),
     "captures/h100-ort-tensorrt-ep/ort_profile.json.gz": (
@@ -281,7 +282,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "nsys",
         7460568,
         10,
-        "waiting for the host's launches 92.9",
+        "waiting for the host's launches 90.9",
         "cuda_graph",
     ),
     "captures/h100-torch-vit-tiny/nsys_eager_cuda_gpu_kern_sum.csv": ("nsys", 7460568, 0, "", ""),

@@ -8,6 +8,7 @@ import pytest
 
 from inferprof.explain import answer, explain
 from inferprof.explain.foreign import Foreign
+from inferprof.explain.parts import parts_of
 from inferprof.words import ms
 
 
@@ -18,7 +19,7 @@ def two_gpus(repository: Path) -> Foreign:
 
 
 def test_the_verdicts_shares_are_of_the_iteration_that_its_parts_add_up_to(two_gpus: Foreign) -> None:
-    parts = answer.parts_of(two_gpus)
+    parts = parts_of(two_gpus)
     assert parts is not None and two_gpus.total is not None
     assert two_gpus.total.ns == pytest.approx(parts[1])
     assert two_gpus.total.of.endswith("on GPU 0")

@@ -22,6 +22,7 @@ from inferprof import cli
 from inferprof.errors import UserError
 from inferprof.explain import answer, explain, page
 from inferprof.explain.foreign import Foreign
+from inferprof.explain.parts import IDLE_WORDS, parts_of
 from inferprof.readers.kinds import ort
 
 KERNELS = (
@@ -123,8 +124,8 @@ def test_files_of_different_kinds_are_of_one_program(repository: Path) -> None:
 def test_runs_of_two_runtimes_without_a_gpu_are_answered_each_by_itself(shared: Path) -> None:
     trace = shared / "real/kineto/hta_rank_non_gpu.json.gz"
     profile = shared / "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json"
-    apart = [answer.parts_of(explain([file])[0]) for file in (trace, profile)]
-    assert [answer.parts_of(case) for case in explain([trace, profile])] == apart
+    apart = [parts_of(explain([file])[0]) for file in (trace, profile)]
+    assert [parts_of(case) for case in explain([trace, profile])] == apart
 
 
 def test_a_range_of_a_file_without_ranges_is_refused_in_one_line(shared: Path) -> None:
@@ -193,9 +194,9 @@ def test_the_cause_is_the_same_with_ranges_and_without(repository: Path, tmp_pat
     assert case.choice is not None and case.choice.by == "period"
     assert case.verdict.groups[0].resource == "launch"
     (ranged,) = explain([repository / "tests/data/nsys/h100_ort_cuda_vit.sqlite.xz"], "device_run")
-    parts, wanted = answer.parts_of(case), answer.parts_of(ranged)
+    parts, wanted = parts_of(case), parts_of(ranged)
     assert parts is not None and wanted is not None
-    waiting = answer.IDLE_WORDS["launch"]
+    waiting = IDLE_WORDS["launch"]
     assert parts[2][waiting] / parts[1] == pytest.approx(wanted[2][waiting] / wanted[1], abs=0.03)
     assert parts[1] == pytest.approx(wanted[1], rel=0.02)
 
@@ -211,7 +212,7 @@ def test_without_the_calls_that_launched_its_work_a_capture_has_no_iterations(
         database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
     database.close()
     (case,) = explain([path])
-    parts = answer.parts_of(case)
+    parts = parts_of(case)
     assert case.choice is not None and case.choice.by is None and parts is not None
     assert parts[0] == "the whole capture"  # not one of its ranges called iteration
     assert parts[2]["kernels"] == 7_460_568  # the sum that SQL gives
@@ -315,9 +316,9 @@ def test_several_gpus_and_processes_have_their_say(shared: Path) -> None:
 
 def test_what_another_process_computes_is_a_part_of_its_own(shared: Path) -> None:
     (case,) = explain([shared / "faults/captures/nsys-ranges/two_processes.sqlite"], "infer")
-    parts = answer.parts_of(case)
+    parts = parts_of(case)
     assert parts is not None
-    assert parts[2][answer.IDLE_WORDS["other_process"]] / parts[1] == pytest.approx(0.7)
+    assert parts[2][IDLE_WORDS["other_process"]] / parts[1] == pytest.approx(0.7)
 
 
 def test_kernels_of_one_name_are_told_apart_by_the_arguments_of_their_template(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from tests.unit.facts import facts, naming, states
 
 from inferprof import cli
 from inferprof.errors import UserError
-from inferprof.explain import answer, watch
+from inferprof.explain import watch
+from inferprof.explain.parts import parts_of
 
 TOKEN = "ghp_PLANTEDplantedPLANTED0123456789"
 TORCH = f"""
@@ -119,7 +120,7 @@ assert "aten::add" in {event.key for event in own.key_averages()}
 """
     ((case,), code) = watch.watch(watch.Asked(program(tmp_path / "own.py", text), "kineto"))
     assert code == 0
-    assert "aten::mm" in dict(answer.parts_of(case)[2])  # type: ignore[index]
+    assert "aten::mm" in dict(parts_of(case)[2])  # type: ignore[index]
 
 
 def test_the_users_own_sitecustomize_is_imported_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from inferprof.explain import answer, explain
+from inferprof.explain import explain
+from inferprof.explain.parts import parts_of
 from inferprof.tables.trace.api_kind import untied
 
 
@@ -25,7 +26,7 @@ def test_a_bare_list_of_events_is_a_trace(end: str, trace: dict[str, Any], tmp_p
     whole, listed = tmp_path / "whole.json", tmp_path / "list.json"
     whole.write_text(json.dumps(trace))
     listed.write_text(json.dumps(trace["traceEvents"])[:-1] + end)
-    parts = [answer.parts_of(explain([path])[0]) for path in (whole, listed)]
+    parts = [parts_of(explain([path])[0]) for path in (whole, listed)]
     assert parts[0] == parts[1] is not None
 
 

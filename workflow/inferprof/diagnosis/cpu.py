@@ -90,7 +90,7 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
     evidence = {"threads": float(working), "usable_cores": usable, "busy_cores": cores, "waited": waited}
     said = (
         f"{cores:.1f} of {usable:g} usable cores are busy, with {working} thread{'s' if working > 1 else ''}. "
-        f"Waiting for a core takes {percent(waited)} of their time"
+        f"Of the time of the case's own threads, all loops together, {percent(waited)} is waiting for a core"
     )
     if waited >= frames.limit(CORE_WAITED):
         if working <= usable:

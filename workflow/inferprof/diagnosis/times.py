@@ -113,9 +113,14 @@ def replays_a_graph(frames: Frames) -> bool:
     return bool(of_iterations(frames.timeline, "api")["name"].str.contains("GraphLaunch").any())
 
 
+def traced_by_node(frames: Frames) -> bool:
+    """Whether all that is known of a case is a profile of a CUDA graph's nodes."""
+    bare = frames.total is not None and frames.total.of == END_TO_END
+    return not bare and replays_a_graph(frames) and not frames.timeline["level"].eq("graph").any()
+
+
 def require_undistorted(frames: Frames) -> None:
     """Raise NotAssessed where only a profile that traced the nodes of a CUDA graph speaks: it pulls them apart and
     makes their launch longer."""
-    bare = frames.total is not None and frames.total.of == END_TO_END
-    if not bare and replays_a_graph(frames) and not frames.timeline["level"].eq("graph").any():
+    if traced_by_node(frames):
         raise NotAssessed("a bare run: tracing the nodes of a CUDA graph makes its launch and its gaps longer")

@@ -31,7 +31,7 @@ from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict
 from inferprof.findings import END_TO_END, OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.schema import of_first
-from inferprof.words import counted, ms
+from inferprof.words import counted, ms, ms_range
 
 RESOURCES: Final[Mapping[Bottleneck, Resource]] = {
     "launch": "launch",
@@ -310,6 +310,6 @@ def gain_in_words(gain: Gain | None, total: Total | None) -> str:
     if gain is None:
         return "What it saves is not known."
     bounds = [gain.high_ns] if gain.low_ns in (0.0, gain.high_ns) else [gain.low_ns, gain.high_ns]
-    words = " to ".join(ms(bound) for bound in bounds)
+    words = ms(gain.high_ns) if len(bounds) == 1 else ms_range(*bounds)
     shares = "" if total is None else f" ({' to '.join(percent(bound / total.ns) for bound in bounds)})"
     return f"It saves {'' if gain.low_ns else 'at most '}{words}{shares}."

@@ -9,8 +9,9 @@ from typing import Final
 from inferprof.diagnosis.kernel_time import short
 from inferprof.diagnosis.times import percent
 from inferprof.explain.against import Difference, lines
-from inferprof.explain.answer import IDLE_WORDS, Entry
+from inferprof.explain.answer import Entry
 from inferprof.explain.foreign import Foreign
+from inferprof.explain.parts import IDLE_WORDS
 from inferprof.explain.sides import COUNTED, Side, calls_differ
 from inferprof.tables import aligned
 from inferprof.units import NS_PER_US
@@ -71,7 +72,7 @@ def _of_settings(difference: Difference) -> Iterator[Entry]:
         rest = f"; and {len(differ) - SETTINGS_SHOWN} more" if len(differ) > SETTINGS_SHOWN else ""
         yield Entry("settings", f"differ: {'; '.join(differ[:SETTINGS_SHOWN])}{rest}")
     else:
-        yield Entry("settings", "none that both files tell differ", 3)
+        yield Entry("settings", "the same, as far as both files tell them", 3)
 
 
 def _times(ratio: float) -> str:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from inferprof import registry
+from inferprof.diagnosis.device import GAPS
 from inferprof.diagnosis.kernel_time import distinct
-from inferprof.diagnosis.times import on_several_gpus, percent
+from inferprof.diagnosis.times import iteration, on_several_gpus, percent, traced_by_node
 from inferprof.diagnosis.verdict import gain_in_words
 from inferprof.explain.foreign import Foreign, busiest
+from inferprof.explain.parts import parts_of
 from inferprof.findings import Finding
-from inferprof.tables.limits import waterfall
 from inferprof.tables.trace import collectives, derived, kernel_compare
 from inferprof.tables.trace.api_kind import UNTIED
-from inferprof.tables.trace.idle import IDLE_CAUSES
+from inferprof.tables.trace.idle import STARTING
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.words import counted, ms
 
@@ -31,15 +32,6 @@ LONGEST: Final = 400
 """Characters of one entry."""
 LEAST: Final = 0.005
 """Ours: parts below half a percent are in the rest."""
-IDLE_WORDS: Final[Mapping[str, str]] = {
-    "launch": "waiting for the host's launches",
-    "sync": "waiting while the host synchronises",
-    "copy": "waiting for copy calls",
-    "queued": "waiting although the next is queued",
-    "end": "idle at the end",
-    "unknown": "waiting, for what is not told",
-    "other_process": "computing for another process",
-}
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,9 @@ def _iterations(foreign: Foreign) -> Iterator[Entry]:
         yield Entry("iteration", f"none: {choice.reason}; the capture counts as a whole{chooses}", 1)
     else:
         of_gpus = _of_gpus(foreign)
-        yield Entry("iteration", f"{choice.count} × {ms(choice.mean_ns or 0.0)}{of_gpus}: {choice.reason}")
+        yield Entry(
+            "iteration", f"{choice.count} × {ms(choice.mean_ns or 0.0)}{of_gpus or choice.spread}: {choice.reason}"
+        )
     others = [c for c in choice.candidates if c.name != choice.by][:SHOWN]
     phases = [p for p in choice.periods if choice.by == "period" and p.share >= waterfall_share()][:SHOWN]
     if others:
@@ -146,48 +140,6 @@ def waterfall_share() -> float:
 
 
 # --- where the time goes ---------------------------------------------------------------------------------------
-
-
-def parts_of(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
-    """Of what, how long it is in ns, and its parts, which add up to it."""
-    range_rows = waterfall.of_ranges(foreign.frames.timeline) if foreign.frames.tool else {}
-    if ITERATION in range_rows:
-        whole_and_parts = _of_range(range_rows[ITERATION])
-        return ("an iteration under a profiler", *whole_and_parts) if whole_and_parts else None
-    if foreign.choice is not None:
-        return _of_capture(foreign)
-    capture = next((capture for capture in foreign.captures if capture.parts), None)
-    if capture is None:
-        return None
-    whole = sum(capture.parts.values())
-    total = capture.total or foreign.total
-    return (total.of if total else "a run"), whole, dict(capture.parts)
-
-
-def _of_capture(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
-    """Of the whole capture, on the device that was busiest."""
-    rows = foreign.rows
-    own = rows[rows["level"].eq("run") & rows["name"].eq(derived.WHOLE_CAPTURE) & rows["value"].notna()]
-    busy = own[own["metric"].eq("kernel_busy")].sort_values("value")
-    if busy.empty:
-        return None
-    device = busy["device"].iloc[-1]
-    busiest = own[own["device"].eq(device)]
-    values = dict(zip(map(str, busiest["metric"]), busiest["value"].astype(float), strict=True))
-    whole_and_parts = _of_range(values)
-    return ("the whole capture", *whole_and_parts) if whole_and_parts else None
-
-
-def _of_range(values: Mapping[str, float]) -> tuple[float, dict[str, float]] | None:
-    if "gpu_busy" not in values:
-        return None
-    idle = {cause: values.get(f"idle_{cause}", 0.0) for cause in (*IDLE_CAUSES, "other_process")}
-    parts = {
-        "kernels": values["kernel_busy"],
-        "copies": values["gpu_busy"] - values["kernel_busy"],
-        **{IDLE_WORDS[cause]: ns for cause, ns in idle.items()},
-    }
-    return sum(parts.values()), parts
 
 
 def _where(foreign: Foreign) -> Iterator[Entry]:
@@ -252,8 +204,22 @@ def _cause(foreign: Foreign) -> Iterator[Entry]:
     )
     for number, finding in enumerate(rest[:ALSO]):
         yield Entry("also", _sentences(_reason(finding), _advice(finding)), 3 + number)
+    yield from _late_graph(foreign)
     for caution in foreign.verdict.cautions[:ALSO]:
         yield Entry("doubt", _sentences(_reason(caution.finding), _advice(caution.finding)), 3)
+
+
+def _late_graph(foreign: Foreign) -> Iterator[Entry]:
+    """That the GPU is idle behind launches, where no check believes it: the nodes of a CUDA graph were traced."""
+    seen = iteration(foreign.frames) if foreign.frames.tool else {}
+    idle = seen.get("idle_queued", 0.0) + seen.get(STARTING, 0.0)
+    share = foreign.frames.share(idle) or 0.0
+    if share >= foreign.frames.limit(GAPS) and traced_by_node(foreign.frames):
+        text = (
+            f"the GPU is idle for {ms(idle)} ({percent(share)}) after the launch. Tracing the nodes of a CUDA graph "
+            "makes this longer: trace it as a whole, or time it without a profiler."
+        )
+        yield Entry("doubt", text, 2)
 
 
 def _mostly_idle(foreign: Foreign) -> list[Entry]:
@@ -310,16 +276,14 @@ def _devices(foreign: Foreign) -> Iterator[Entry]:
     """What each of several GPUs does meanwhile."""
     rows = foreign.rows
     name = ITERATION if foreign.choice is not None and foreign.choice.by else derived.WHOLE_CAPTURE
-    own = rows[
-        rows["name"].eq(name) & rows["metric"].isin(("gpu_busy_share", "launch_bound")) & rows["device"].notna()
-    ]
+    metrics = ("gpu_busy", "gpu_idle", "idle_launch", STARTING)
+    own = rows[rows["name"].eq(name) & rows["metric"].isin(metrics) & rows["device"].notna()]
     if own["device"].nunique() < 2:
         return
     wide = own.pivot_table(index="device", columns="metric", values="value", aggfunc="mean")
-    listed = "; ".join(
-        f"GPU {device} {percent(float(row['gpu_busy_share']))}, {percent(float(row['launch_bound']))}"
-        for device, row in wide.iterrows()
-    )
+    whole = wide["gpu_busy"] + wide["gpu_idle"]
+    busy, waiting = wide["gpu_busy"] / whole, (wide["idle_launch"] - wide[STARTING]) / whole
+    listed = "; ".join(f"GPU {gpu} {percent(busy[gpu])}, {percent(waiting[gpu])}" for gpu in wide.index)
     yield Entry("GPUs", f"busy, waiting for launches: {listed}", 2)
 
 
@@ -341,7 +305,7 @@ def _formats(foreign: Foreign) -> Iterator[Entry]:
             listed = ", ".join(
                 f"{d} {percent(float(s))}" for d, s in zip(products["dtype"], products["share"], strict=True)
             )
-            yield Entry("formats", f"of the matrix products' time: {listed}", 4)
+            yield Entry("formats", f"of the matrix products' time: {listed}", 3)
 
 
 def _notes(foreign: Foreign) -> Iterator[Entry]:

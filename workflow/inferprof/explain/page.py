@@ -14,6 +14,7 @@ from inferprof.diagnosis.times import percent
 from inferprof.explain import against, against_answer, answer
 from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
+from inferprof.explain.parts import parts_of
 from inferprof.files import write_document, written_whole
 from inferprof.report import compose, evidence, interactive
 from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, number, words
@@ -111,7 +112,7 @@ def _answers(cases: Sequence[Foreign]) -> SectionContent:
     for case in cases:
         lines = tuple((entry.label, entry.text) for entry in answer.entries(case))
         blocks.append(Card(", ".join(case.names), lines, listed=True))
-        if whole_and_parts := answer.parts_of(case):
+        if whole_and_parts := parts_of(case):
             of, whole, parts = whole_and_parts
             rows += [
                 (

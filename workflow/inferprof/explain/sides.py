@@ -9,8 +9,8 @@ from typing import Final
 import pandas as pd
 
 from inferprof import registry
-from inferprof.explain import answer
 from inferprof.explain.foreign import Foreign
+from inferprof.explain.parts import parts_of
 from inferprof.readers import trtexec_bound
 from inferprof.readers.kind import WHOLE
 from inferprof.tables.aligned import Piece
@@ -113,7 +113,7 @@ def basis(case: Foreign, graph: Nodes) -> dict[str, Callable[[], Side]]:
         made["the nodes of a session"] = lambda: _nodes(case)
     if tracers and not made:
         made["sums by kernel"] = lambda: _summed(case)
-    if answer.parts_of(case):
+    if parts_of(case):
         made["the parts of an inference"] = lambda: _parts(case)
     return made
 
@@ -131,7 +131,7 @@ def _traced(case: Foreign, tracers: list[str]) -> Side:
     pieces = next((owned for rows in by_tool.values() if (owned := list(_owned(rows)))), None)
     rows = by_tool[tracers[0]]
     pieces = pieces or [*_ranged(_within_torch(case, rows)), *_whole_graphs(rows)]
-    of, whole, parts = answer.parts_of(case) or ("an iteration's kernels", 0.0, {})
+    of, whole, parts = parts_of(case) or ("an iteration's kernels", 0.0, {})
     rest = {name: ns for name, ns in parts.items() if name != "kernels"}
     if whole:
         rest["of kernels that run at once"] = parts["kernels"] - sum(piece.ns for piece in pieces)
@@ -295,12 +295,12 @@ def _nodes(case: Foreign) -> Side:
         Piece(str(row["name"]), float(row["duration"]), str(row["op_type"]), frozenset([str(row["name"])]))
         for row in rows_of(nodes)
     ]
-    parts = answer.parts_of(case)
+    parts = parts_of(case)
     between = parts[1] - sum(piece.ns for piece in pieces) if parts else 0.0
     return Side(case, pieces, {"between the nodes": between}, "a run")
 
 
 def _parts(case: Foreign) -> Side:
-    of, _, parts = answer.parts_of(case) or ("", 0.0, {})
+    of, _, parts = parts_of(case) or ("", 0.0, {})
     calls = next((capture.calls for capture in case.captures if capture.parts), {})
     return Side(case, [], parts, of, calls=calls)

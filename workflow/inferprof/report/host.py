@@ -30,8 +30,8 @@ FIELDS = (
 TITLE = "The host itself: how much its own speed varied, by the time of a fixed piece of work"
 NOTE = (
     "host ×: 90th over 10th percentile of the yardstick, about 1 ms of Python on a core, timed between loops; its "
-    "median. Waited: of its time, what other work had the core. Stolen: of the time that CPUs had work, what the "
-    "hypervisor took, in the worst round."
+    "median. Waited: of the yardstick's time, not of the case's threads' (check cpu_threads), what other work had "
+    "the core. Stolen: of the time that CPUs had work, what the hypervisor took, in the worst round."
 )
 DOUBTS: tuple[tuple[str, Threshold, Callable[[float], str]], ...] = (
     (
@@ -46,8 +46,8 @@ DOUBTS: tuple[tuple[str, Threshold, Callable[[float], str]], ...] = (
         "waited",
         HOST_WAITED,
         lambda share: (
-            f"The thread that measures waited for a core, which other work had, for up to {percent(100 * share)} "
-            "of its time"
+            f"The yardstick's thread waited for a core, which other work had, for up to {percent(100 * share)} "
+            "of the yardstick's time"
         ),
     ),
 )

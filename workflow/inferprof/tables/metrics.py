@@ -55,7 +55,15 @@ _ALL = (
     Metric("gpu_busy", "ns", "union of kernels, copies, memsets and graphs"),
     Metric("kernel_busy", "ns", "union of kernels and graphs"),
     Metric("gpu_idle", "ns", "duration - gpu_busy"),
-    Metric("idle_launch", "ns", "GPU idle: the host had not launched the next operation yet"),
+    Metric(
+        "idle_launch", "ns", "GPU idle: the next operation was not launched yet, being launched, or just launched"
+    ),
+    Metric("launching_idle", "ns", "of idle_launch: the host was in launching calls"),
+    Metric(
+        "starting_idle",
+        "ns",
+        "of idle_launch: the call had returned, and what it launched started 100 µs later at most",
+    ),
     Metric("idle_sync", "ns", "GPU idle: the host sat in a synchronise call before it launched the next operation"),
     Metric("idle_copy", "ns", "GPU idle: the host was in a copy call"),
     Metric("idle_queued", "ns", "GPU idle although the next operation was launched: latency, or another stream"),

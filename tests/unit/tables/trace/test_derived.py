@@ -74,6 +74,28 @@ def test_waiting_for_the_hosts_launch() -> None:
     assert (found["gpu_busy"], found["gpu_idle"], found["launch_bound"]) == (170, 230, 230 / 400)
 
 
+@pytest.mark.parametrize(
+    ("begins", "launch", "queued"), [(500, 95, 0), (470, 65, 0), (460, 55, 0), (100_650, 65 + 100_000, 180)]
+)
+def test_a_wait_for_a_launch_is_split_where_the_call_begins_and_where_it_returns(
+    begins: int, launch: int, queued: int
+) -> None:
+    """The host is elsewhere for 5 ns and for 40; its calls take 10 and 20; then the GPU starts."""
+    calls = [(5, 15, LAUNCH), (450, 470, LAUNCH)]
+    made = timeline(calls, [(15, 410, 0, KERNEL), (begins, begins + 50, 1, GRAPH)], [(0, begins + 50, "iteration")])
+    found = amounts(made)
+    calling, starting = found["launching_idle"], found["starting_idle"]
+    assert (found["idle_launch"], found["idle_queued"]) == (launch + 10, queued)
+    assert (calling, starting) == (10 + min(20, begins - 450), max(0, min(begins - 470, 100_000)))
+    assert found["idle_launch"] - calling - starting == 5 + 40
+
+
+def test_a_call_that_returns_when_its_kernel_is_done_is_launching_for_the_next_one_too() -> None:
+    calls = [(0, 30, LAUNCH), (50, 60, LAUNCH)]
+    found = amounts(timeline(calls, [(5, 10, 0, KERNEL), (60, 70, 1, KERNEL)], [(0, 70, "iteration")]))
+    assert (found["idle_launch"], found["launching_idle"], found["starting_idle"]) == (55, 5 + 20 + 10, 0)
+
+
 def test_waiting_in_a_synchronise_before_the_launch() -> None:
     calls = [(0, 10, LAUNCH), (20, 250, SYNC), (300, 320, LAUNCH)]
     made = timeline(calls, [(10, 200, 0, KERNEL), (330, 400, 2, KERNEL)], [(0, 400, "iteration")])

@@ -13,7 +13,7 @@ from inferprof.files import unpacked
 from inferprof.findings import Total
 from inferprof.readers.kind import WHOLE, Capture, Head, Kind, Lack, waits
 from inferprof.readers.kinds.nsys_text import PROGRESS
-from inferprof.words import counted, ms
+from inferprof.words import counted, ms, spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,9 +187,8 @@ def _in_any(times: pd.DataFrame, spans: pd.DataFrame) -> np.ndarray[Any, np.dtyp
 def _told(choice: Choice, spans: pd.DataFrame) -> list[str]:
     """How often, how long and from where to where, and which other ranges there are."""
     took = spans["end"] - spans["start"]
-    spread = f" ({ms(took.min())} to {ms(took.max())})" if len(took) > 1 else ""
     listed = "; ".join(f"{c.name} {c.count} × {ms(c.mean_ns)}" for c in choice.candidates[:SHOWN])
-    said = f"{choice.count} × {ms(choice.mean_ns or 0.0)}{spread}: {choice.reason}"
+    said = f"{choice.count} × {ms(choice.mean_ns or 0.0)}{spread(took.tolist())}: {choice.reason}"
     return [said, *([f"other ranges (how often, how long): {listed}"] if listed else [])]
 
 

@@ -13,7 +13,7 @@ from inferprof.files import unpacked
 from inferprof.findings import Answer, Finding
 from inferprof.readers import ort_log
 from inferprof.readers.kind import Capture, Kind, Lack
-from inferprof.words import counted, ms
+from inferprof.words import counted, ms, spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +56,7 @@ def read(path: Path) -> Capture:
         TOOL,
         ran,
         rows=rows,
+        steps=_steps(profile.settled().runs),
         parts=_parts(nodes, profile.settled().runs),
         answers=[] if on_gpu else list(_of_cpu(nodes)),
         notes=[placement(nodes), *_kernels(kernels, runs)],
@@ -131,6 +132,11 @@ def _parts(nodes: pd.DataFrame, runs: pd.Series) -> dict[str, float]:
     return {**parts, "between the nodes": rest} if rest > 0 else parts
 
 
+def _steps(runs: pd.Series) -> list[str]:
+    """How often, how long, and from where to where."""
+    return [f"{len(runs)} × {ms(float(runs.mean()))}{spread(runs.tolist())}: a run"] if len(runs) > 1 else []
+
+
 def _whose(provider: object) -> str:
     return "whose provider is not told" if provider == "not told" else f"of {provider}"
 
@@ -139,8 +145,9 @@ def operators(shares: pd.Series, tool: str) -> Iterator[Answer]:
     """The operators that take most of a run on a CPU, of the shares by name."""
     shares = shares.sort_values(ascending=False, kind="stable")
     if len(shares) and shares.iloc[0] >= LONG:
-        listed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.head(SHOWN).items())
-        reason = f"of the operators' time: {listed}"
+        then = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.iloc[1:SHOWN].items())
+        takes = f"{shares.index[0]} takes {100 * shares.iloc[0]:.1f} % of the operators' time"
+        reason = f"{takes}, then {then}" if then else takes
         threads = "torch.set_num_threads" if tool != TOOL else "intra_op_num_threads"
         narrower = ", int8 where the accuracy allows it," if _PRODUCT.search(str(shares.index[0])) else ""
         nodes = ". csv/all_operators.csv of the report that --out makes names the nodes" if tool == TOOL else ""

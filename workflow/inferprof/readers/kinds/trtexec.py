@@ -12,7 +12,8 @@ from inferprof.files import unpacked
 from inferprof.readers import trtexec_bound
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 from inferprof.readers.trtexec_log import RUNNING, TrtexecRun, joined, runs
-from inferprof.words import counted
+from inferprof.units import NS_PER_MS
+from inferprof.words import counted, ms, spread_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +45,20 @@ def read(path: Path) -> Capture:
         [f"run {number} of {len(every)}: {_line(run)}" for number, run in enumerate(every, 1)] if every[1:] else []
     )
     return replace(
-        trtexec_bound.capture(last, _ran(last), [*_ended(last), *notes, *_longest(last)]), rows=_rows(last)
+        trtexec_bound.capture(last, _ran(last), [*_ended(last), *notes, *_longest(last)]),
+        rows=_rows(last),
+        steps=_steps(last),
     )
+
+
+def _steps(run: TrtexecRun) -> list[str]:
+    """How far the inferences of a run differ, where its summary says so."""
+    values = run.summary.get(trtexec_bound.GPU_TIME, {})
+    if not {"min", "median", "max"} <= values.keys():
+        return []
+    low, median, high = (values[name] * NS_PER_MS for name in ("min", "median", "max"))
+    mean = values.get("mean", values["median"]) * NS_PER_MS
+    return [f"the GPU computes {ms(mean)} of each{differ}"] if (differ := spread_of(low, median, high)) else []
 
 
 def _ended(run: TrtexecRun) -> list[str]:

@@ -52,6 +52,7 @@ def per_window(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
     kernel_busy         the same of kernels and graphs: time in which something is computed
     gpu_idle            duration - gpu_busy = sum of idle_launch, idle_sync, … (idle.IDLE_CAUSES), and of
     idle_other_process  another process computed or copied meanwhile; missing where none did on the device
+    launching_idle, starting_idle   parts of idle_launch: idle.LAUNCH_PARTS; what is left the host works elsewhere
     streams_overlap     time in which two or more streams are busy
     launches            count of the API calls begun in the window that launched an operation; a graph launch is one
     launch_overhead     host time in those calls

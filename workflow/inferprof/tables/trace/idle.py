@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,8 @@ from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, NO_CALL, Time
 IDLE_CAUSES: Final = ("launch", "sync", "copy", "queued", "end", "unknown")
 """Why the GPU was idle, by code:
 
-launch   the host had not yet launched the next operation, or was launching it, and did nothing of the below;
+launch   the host had not yet launched the next operation, or was launching it, and did nothing of the below; or a
+         kernel or graph was on its way, LATENCY_NS behind the return of its call at most;
 sync     the host was inside a synchronise call before it launched the next operation;
 copy     the host was inside a copy call, or launching the copy that comes next;
 queued   the next operation had been launched before the GPU went idle (latency between dependent kernels,
@@ -30,6 +31,21 @@ nodes takes a tenth of a millisecond; what takes longer waits for something else
 _CHUNK = 50_000
 """Gaps that are looked at together: few enough for the processor's cache."""
 _LAUNCH, _SYNC, _COPY, _QUEUED, _END, _UNKNOWN = range(len(IDLE_CAUSES))
+LAUNCHING: Final = "launching_idle"
+STARTING: Final = "starting_idle"
+LAUNCH_PARTS: Final = (LAUNCHING, STARTING)
+"""What of the cause launch is not the host's work elsewhere: it is in launching calls; they have returned, so that
+it is the driver or the GPU that starts late."""
+_ROWS: Final = len(IDLE_CAUSES) + len(LAUNCH_PARTS)
+_CALLING, _STARTING = range(len(IDLE_CAUSES), _ROWS)
+
+
+class _Inside(NamedTuple):
+    """When a thread is in its synchronise calls, its copy calls, and those that launch anything else."""
+
+    sync: Intervals
+    copy: Intervals
+    launch: Intervals
 
 
 @dataclass(frozen=True)
@@ -47,21 +63,24 @@ class _Gaps:
     returned: Times
     thread: Times
 
-    def causes(self, waiting: dict[int, tuple[Intervals, Intervals]], others: Intervals) -> Times:
-        """ns of each cause of IDLE_CAUSES, an array [cause, gap]; `waiting`: thread → its sync and its copy calls.
+    def causes(self, inside: dict[int, _Inside], others: Intervals) -> Times:
+        """ns of each of IDLE_CAUSES and LAUNCH_PARTS, an array [cause, gap]; `inside`: thread → its calls.
 
         `others`: when other processes compute, which is none of these causes.
         """
-        split = np.zeros((len(IDLE_CAUSES), self.start.size), np.int64)
+        split = np.zeros((_ROWS, self.start.size), np.int64)
         called = np.where(self.has_call, np.clip(self.called, self.start, self.end), self.start)
         settled = np.clip(self.returned + np.where(self.copy_next, 0, LATENCY_NS), called, self.end)
-        for thread, (sync, copy) in waiting.items():
-            own = np.flatnonzero(self.has_call & (self.thread == thread))
-            split[_SYNC, own] = sync.within(self.start[own], called[own])
-            split[_COPY, own] = copy.within(self.start[own], called[own])
-        split[_LAUNCH] = _without(others, self.start, called) - split[_SYNC] - split[_COPY]
         settled = np.where(self.returned <= self.start, called, settled)
         settled = np.where(self.has_call, settled, self.end)
+        returned = np.clip(self.returned, called, settled)
+        for thread, calls in inside.items():
+            own = np.flatnonzero(self.has_call & (self.thread == thread))
+            start, until = self.start[own], called[own]
+            split[_SYNC, own] = calls.sync.within(start, until)
+            split[_COPY, own] = calls.copy.within(start, until)
+            split[_CALLING, own] = calls.launch.within(start, np.where(self.copy_next[own], until, returned[own]))
+        split[_LAUNCH] = _without(others, self.start, called) - split[_SYNC] - split[_COPY]
         launching = _without(others, called, settled)
         for cause, mask in (
             (_UNKNOWN, ~self.has_call),
@@ -69,6 +88,7 @@ class _Gaps:
             (_LAUNCH, self.has_call & ~self.copy_next),
         ):
             split[cause] += np.where(mask, launching, 0)
+        split[_STARTING] = np.where(self.has_call & ~self.copy_next, _without(others, returned, settled), 0)
         split[_QUEUED] = _without(others, settled, self.end)
         return split
 
@@ -90,7 +110,7 @@ class Gpu:
     copy: np.ndarray[Any, np.dtype[np.bool_]]
     """Per interval of `busy`: whether that operation is a copy."""
     calls: pd.DataFrame
-    waiting: dict[int, tuple[Intervals, Intervals]]
+    inside: dict[int, _Inside]
     others: Intervals
     """When other processes compute or copy, and none of these operations does."""
 
@@ -108,7 +128,7 @@ class Gpu:
             call=np.full(first.size, NO_CALL) if untied(timeline) else ops["call"].to_numpy()[first],
             copy=code[first] == MEMCPY,
             calls=timeline.calls,
-            waiting=_waiting(timeline, kind, others),
+            inside=_inside(timeline, kind, others),
             others=others,
         )
 
@@ -122,6 +142,7 @@ class Gpu:
             "kernel_busy": self.kernels.within(start, end),
             "gpu_idle": end - start - busy,
             **{f"idle_{cause}": idle[code] for code, cause in enumerate(IDLE_CAUSES)},
+            **{part: idle[code] for code, part in enumerate(LAUNCH_PARTS, len(IDLE_CAUSES))},
             **others,
             "streams_overlap": self.shared.within(start, end),
         }
@@ -132,24 +153,24 @@ class Gpu:
         opening, closing = self.busy.start, self.busy.end
         first = np.searchsorted(opening, start, side="left")
         last = np.searchsorted(opening, end, side="left")
-        idle = np.zeros((len(IDLE_CAUSES), start.size), np.int64)
+        idle = np.zeros((_ROWS, start.size), np.int64)
         some = last > first
         free_from = np.where(first > 0, np.maximum(start, closing[np.maximum(first - 1, 0)]), start)
         from_second, to_last = np.split(self._summed_gaps(np.concatenate((first[some] + 1, last[some]))), 2, axis=1)
         idle[:, some] = to_last - from_second
         first, free = first[some], free_from[some]
-        idle[:, some] += self._gaps(first, np.minimum(free, opening[first])).causes(self.waiting, self.others)
+        idle[:, some] += self._gaps(first, np.minimum(free, opening[first])).causes(self.inside, self.others)
         idle_from = np.where(some, np.maximum(closing[np.maximum(last - 1, 0)], start), free_from)
         idle[_END] += _without(self.others, idle_from, np.maximum(end, idle_from))
         return idle
 
     def _summed_gaps(self, until: Times) -> Times:
         """For each i of `until`: ns by cause of the whole gaps in front of the intervals 1 … i - 1 of `busy`."""
-        summed = np.zeros((len(IDLE_CAUSES), until.size), np.int64)
-        total = np.zeros((len(IDLE_CAUSES), 1), np.int64)
+        summed = np.zeros((_ROWS, until.size), np.int64)
+        total = np.zeros((_ROWS, 1), np.int64)
         for begin in range(1, self.busy.start.size, _CHUNK):
             index = np.arange(begin, min(begin + _CHUNK, self.busy.start.size))
-            running = np.cumsum(self._gaps(index, self.busy.end[index - 1]).causes(self.waiting, self.others), axis=1)
+            running = np.cumsum(self._gaps(index, self.busy.end[index - 1]).causes(self.inside, self.others), axis=1)
             here = (until > begin) & (until <= begin + index.size)
             summed[:, here] = total + running[:, until[here] - begin - 1]
             total += running[:, -1:]
@@ -194,14 +215,17 @@ def _alone(others: pd.DataFrame, device: int, busy: Intervals) -> Intervals:
     return Intervals.union(theirs["start"].to_numpy(), theirs["end"].to_numpy()).minus(busy)
 
 
-def _waiting(timeline: Timeline, kind: ApiKind, others: Intervals) -> dict[int, tuple[Intervals, Intervals]]:
-    """Thread → its synchronise calls and its copy calls, without the time of others."""
+def _inside(timeline: Timeline, kind: ApiKind, others: Intervals) -> dict[int, _Inside]:
+    """Thread → when it is in which calls, without the time of others."""
     calls = timeline.calls
-    some = np.flatnonzero(kind.explicit_sync | kind.copy)
+    launching = np.zeros(len(calls), bool)
+    launched_by = timeline.ops["call"].to_numpy()[timeline.ops["kind"].to_numpy() != MEMCPY]
+    launching[launched_by[launched_by >= 0]] = True
+    masks = (kind.explicit_sync, kind.copy, launching & ~kind.explicit_sync & ~kind.copy)
+    some = np.flatnonzero(np.logical_or.reduce(masks))
     thread, start, end = (calls[column].to_numpy()[some] for column in ("thread", "start", "end"))
     by_thread = {}
     for own in np.unique(thread):
-        sync, copy = (mask[some] & (thread == own) for mask in (kind.explicit_sync, kind.copy))
-        synced, copied = (Intervals.union(start[mask], end[mask]).minus(others) for mask in (sync, copy))
-        by_thread[int(own)] = (synced, copied)
+        chosen = [mask[some] & (thread == own) for mask in masks]
+        by_thread[int(own)] = _Inside(*(Intervals.union(start[mask], end[mask]).minus(others) for mask in chosen))
     return by_thread

@@ -16,7 +16,7 @@ from inferprof.tables.trace import iterations, numbered, period
 from inferprof.tables.trace.api_kind import UNTIED, has_no_calls
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, process_of
-from inferprof.words import counted, ms
+from inferprof.words import counted, ms, spread
 
 STEP: Final = "ProfilerStep"
 """torch.profiler's own range around each step of its schedule."""
@@ -46,7 +46,8 @@ class Candidate:
 @dataclass(frozen=True)
 class Choice:
     """How the iterations were found, in a sentence, and what else they could have been. `by`: none where there are
-    none, so that the capture counts as a whole; `mean_ns`: how long one takes."""
+    none, so that the capture counts as a whole; `mean_ns`: how long one takes; `spread`: how far they
+    differ, in words."""
 
     by: str | None
     reason: str
@@ -54,6 +55,7 @@ class Choice:
     mean_ns: float | None = None
     candidates: tuple[Candidate, ...] = ()
     periods: tuple[period.Period, ...] = ()
+    spread: str = ""
 
 
 def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choice]:
@@ -81,8 +83,8 @@ def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choi
     if not chosen:
         return timeline, Choice(None, _no_period(phases), candidates=candidates, periods=tuple(phases))
     made = iterations.of_case(period.with_iterations(timeline, chosen, ITERATION))
-    count, mean = _size(made)
-    return made, Choice("period", _told(chosen[0]), count, mean, candidates, tuple(phases))
+    count, mean, differ = _size(made)
+    return made, Choice("period", _told(chosen[0]), count, mean, candidates, tuple(phases), differ)
 
 
 def candidates_of(timeline: Timeline) -> tuple[Candidate, ...]:
@@ -148,25 +150,26 @@ def _why(chosen: Candidate) -> str:
 
 def _by_range(timeline: Timeline, name: str, why: str, candidates: tuple[Candidate, ...]) -> tuple[Timeline, Choice]:
     made = iterations.of_case(timeline, name)
-    count, mean = _size(made)
-    return made, Choice(name, f"the range {name}, {why}", count, mean, candidates)
+    count, mean, differ = _size(made)
+    return made, Choice(name, f"the range {name}, {why}", count, mean, candidates, spread=differ)
 
 
-def _size(timeline: Timeline) -> tuple[int, float | None]:
-    """How many iterations there are, and how long one takes."""
+def _size(timeline: Timeline) -> tuple[int, float | None, str]:
+    """How many iterations there are, how long one takes, and how far they differ."""
     own = timeline.ranges[iterations.is_iteration(timeline)]
-    return len(own), float((own["end"] - own["start"]).mean()) if len(own) else None
+    took = own["end"] - own["start"]
+    return len(own), float(took.mean()) if len(own) else None, spread(took.tolist())
 
 
 def _told(chosen: period.Period) -> str:
     """How sure a period is, and why."""
     graph = f" with {counted(chosen.replays, 'replay')} of a CUDA graph" if chosen.replays else ""
-    waits = "the host waits for the GPU before each" if chosen.waits >= period.OFTEN else "nobody waits between them"
+    waits = "the host waits before each" if chosen.waits >= period.OFTEN else "nobody waits between them"
+    after = f" after {chosen.startup:,} of start-up" if chosen.startup else ""
     warm = f", {chosen.warmup} slower at the head left out" if chosen.warmup else ""
     return (
-        "no range of the program is around them, so by the period of what is launched: "
-        f"a sequence of {counted(chosen.steps, 'call')}{graph} that repeats after {chosen.startup:,} "
-        f"of start-up{warm}; "
+        f"by what is launched, since no range is around them: {counted(chosen.steps, 'call')}{graph} "
+        f"{'repeat' if chosen.steps > 1 else 'repeats'}{after}{warm}; "
         f"confidence {chosen.confidence} ({waits}, {100 * chosen.share:.0f} % of the process's GPU time)"
     )
 
