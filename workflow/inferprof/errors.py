@@ -38,8 +38,8 @@ class UserError(Exception):
 def for_each(what: str, names: Iterable[str], make: Callable[[str], T]) -> dict[str, T]:
     """Name → what `make` makes of it.
 
-    Raises UserError for all names whose turn raises one, so that a user can mend them at once: the error itself where
-    it is the only one, else a line for each.
+    Raises UserError for all names whose turn raises one, so that a user can correct all of them: the error itself
+    where it is the only one, else a line for each.
     """
     made, errors = {}, []
     for name in names:
@@ -50,7 +50,7 @@ def for_each(what: str, names: Iterable[str], make: Callable[[str], T]) -> dict[
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise UserError("\n  ".join([f"{len(errors)} {what} have to be mended:", *map(str, errors)]))
+        raise UserError("\n  ".join([f"{len(errors)} {what} have to be corrected:", *map(str, errors)]))
     return made
 
 

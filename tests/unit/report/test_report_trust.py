@@ -17,6 +17,7 @@ from inferprof import compare, report
 from inferprof.findings import Gain, Total
 from inferprof.report import answers, break_even, compose, txt, winner
 from inferprof.report.answers import Answer
+from inferprof.report.sections import answer as answer_section
 from inferprof.tables import gate, records, tries
 from inferprof.tables.limits import tile_trials
 
@@ -233,6 +234,20 @@ def test_where_everything_is_in_doubt_the_answer_is_to_measure_again(results: Re
     assert answer.best is None
     assert (BASELINE in answer.use, "70.9%" in answer.use, "n 400" in answer.use) == (True, True, True)
     assert "`budget_s:`" in answer.do_next
+
+
+def test_the_accuracy_of_each_format_is_said_also_where_every_measurement_is_in_doubt(results: Results) -> None:
+    for precision in ("fp32", "fp16", "int8"):
+        results.ok(case := f"vit/{precision}/ort_cuda/default/b8", 20.0, gpu=True)
+        change(results, case, boundaries={"end_to_end": {"settled": False}})
+        results.accuracy("vit", precision, 46.5, "pass")
+    results.plan()
+    said = [text.text for text in answer_section._accuracies(evidence_of(results, "fp32/ort_cuda/default"))]
+    assert [line.partition(" against")[0] for line in said] == [
+        "Accuracy of vit in fp16",
+        "Accuracy of vit in int8",
+    ]
+    assert all("46.5 dB" in line and "pass" in line for line in said)
 
 
 @pytest.mark.parametrize(("count", "measured"), [(1, False), (gate.FEWEST - 1, False), (gate.FEWEST, True)])

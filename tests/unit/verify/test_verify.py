@@ -122,7 +122,7 @@ def test_formats_that_the_gpu_lacks_are_not_here_in_the_words_of_the_refusal(ver
             "not here",
             [*facts(f"{precision}"), "compute", "9.0", "10.0"],
         )
-        assert mentions(row["next_step"], "nothing to mend", "GPU", "no such hardware")
+        assert mentions(row["next_step"], "nothing to fix", "GPU", "no such hardware")
     assert facts(rows["tensorrt_rtx"]["detail"], "compute", "run")[:5] == [
         "TensorRT-RTX",
         "not",
@@ -130,7 +130,7 @@ def test_formats_that_the_gpu_lacks_are_not_here_in_the_words_of_the_refusal(ver
         "compute",
         "9.0",
     ]
-    assert rows["tensorrt_rtx"]["next_step"].startswith("nothing to mend")
+    assert rows["tensorrt_rtx"]["next_step"].startswith("nothing to fix")
 
 
 def test_counters_that_are_not_permitted_are_not_here_and_the_guide_is_named(verified: Verified) -> None:

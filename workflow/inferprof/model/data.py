@@ -119,7 +119,7 @@ def _fitted(array: Array, batch: _Batch, item: InputSpec) -> Array:
     if array.shape != expected:
         raise UserError(f"{where}: gave {list(array.shape)}, but at {batch.shape} the input is {list(expected)}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise UserError(f"{where}: holds NaN or infinity; mend the data")
+        raise UserError(f"{where}: holds NaN or infinity; correct the data")
     return np.asarray(array.astype(item.dtype, copy=False), order="C")  # a scalar stays one
 
 

@@ -129,5 +129,5 @@ def _check_digest(files: ModelFiles, spec: ModelSpec) -> None:
     if actual != expected:
         raise UserError(
             f"model {spec.name}: the weights of {files.origin} have SHA-256 {actual}, but {spec.path} asks for "
-            f"{expected}; mend sha256: there if the other weights are meant"
+            f"{expected}; correct sha256: there if the other weights are meant"
         )

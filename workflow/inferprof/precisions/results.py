@@ -50,11 +50,11 @@ def channels(model: Any, tensors: Any, types: Any, request: ConvertRequest) -> d
     """The largest magnitude of each channel, the last axis, of each tensor over the calibration data."""
     import onnx
 
-    shown = onnx_file.tidied(copy.deepcopy(model))
+    shown = copy.deepcopy(model)
     shown.graph.output.extend(
         onnx.helper.make_tensor_value_info(name, dtype_number(types[name]), None) for name in tensors
     )
-    session = accuracy.session(shown)
+    session = accuracy.session(onnx_file.tidied(shown))  # which keeps the names of outputs
     runs = [session.run([*tensors], dict(batch)) for batch in conversion.calibration(request)] if tensors else []
     return {name: np.max([_reach(run[place]) for run in runs], axis=0) for place, name in enumerate(tensors)}
 

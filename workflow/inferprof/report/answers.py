@@ -228,7 +228,7 @@ def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) 
     if coming := evidence.to_come(model):
         are = "is" if coming == 1 else "are"
         return "nothing yet", f"{counted(coming, 'case')} of it {are} still to come", "wait: the study goes on"
-    return "nothing, no case was measured", _not_measured(evidence, model), "mend what it names, and run again"
+    return "nothing, no case was measured", _not_measured(evidence, model), "fix what it names, and run again"
 
 
 def _not_measured(evidence: Evidence, model: str) -> str:

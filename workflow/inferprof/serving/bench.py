@@ -217,11 +217,11 @@ class Bench:
     def refusal(self, run: load.Run) -> str | None:
         """Why the numbers of a run may not be used; None where they may."""
         if not run.asked:
-            return f"no request is due in {LONGEST * self.asked.seconds:g} s: give it more `seconds`"
+            return f"no request is due in {LONGEST * self.asked.seconds:g} s: give it more `seconds` (--seconds)"
         lag = float(np.quantile(run.lag, 0.99)) if run.lag.size else 0.0
         if lag <= LAG * self.objective_ns:
             return None
-        core = "" if self.asked.client_core else "keep it a CPU (`client_core: true`), and "
+        core = "" if self.asked.client_core else "keep it a CPU (`client_core: true`, --client-core), and "
         return (
             f"the client sent late: {lag / NS_PER_MS:.3g} ms at p99, over {LAG:.0%} of the objective of "
             f"{self.asked.slo_ms:g} ms; {core}run nothing else here"

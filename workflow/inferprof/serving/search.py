@@ -179,7 +179,7 @@ def _searched(search: _Search, capacity: float) -> Highest:
 def _told(search: _Search, estimate: _Estimate | None) -> Highest:
     if estimate is None:
         return _not_told(
-            search, f"fewer than {FEWEST} runs near the highest rate in the time: give it more `seconds`"
+            search, f"fewer than {FEWEST} runs near the highest rate in the time: give it more `seconds` (--seconds)"
         )
     if estimate.high / estimate.low > WIDEST:
         moved = (
@@ -212,7 +212,7 @@ def _probe(bench: Bench, curve: Curve, rate: float, number: int) -> Probe:
     latencies = bench.judged(run)
     latency = latency_of(latencies, [percent]).get(name_of(percent)) if latencies.size else None
     if latency is None:
-        raise _TooFew(f"too few requests for p{percent:g} at {rate:.4g}/s: give it more `seconds`")
+        raise _TooFew(f"too few requests for p{percent:g} at {rate:.4g}/s: give it more `seconds` (--seconds)")
     # A client that is late makes a latency longer, never shorter: what meets its objective even so does meet it.
     meets = latency.value_ns <= bench.objective_ns
     replayed = bench.percentile(curve.slower(math.exp(level or 0.0)), run.served.arrived)

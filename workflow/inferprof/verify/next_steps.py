@@ -25,11 +25,11 @@ def _symptom(said: str, step: str) -> Symptom:
 
 SYMPTOMS: Final = (
     _symptom(r"ERR_NVGPUCTRPERM", f"allow counters as {GUIDE} says (Counters), then verify again"),
-    _symptom(r"needs row", "mend the row that is named first, then verify again"),
+    _symptom(r"needs row", "fix the row that is named first, then verify again"),
     _symptom(r"was not reached", "give verify more `--minutes`, or fewer rows with `--only`"),
     _symptom(
         r"compute capability [\d.]+: (needs|supports)",
-        "nothing to mend: this GPU has no such hardware, or the runtime does not support it",
+        "nothing to fix: this GPU has no such hardware, or the runtime does not support it",
     ),
     _symptom(
         r"^no GPU|: no GPU|sees no GPU|NVML:",
