@@ -35,12 +35,12 @@ SMALLEST = {
     ),
     "dag_scale.py": (
         ("--cases", "40"),
-        rf"40 cases, 3\d\d jobs: planned in {TOOK}\nmarked as done in {TOOK}\nagain, nothing to be done: {TOOK}\n",
+        rf"40 cases, 2\d\d jobs: planned in {TOOK}\nmarked as done in {TOOK}\nagain, nothing to be done: {TOOK}\n",
     ),
     "diagnosis.py": (
         ("a CUDA graph between large pageable copies",),
-        r"check +labels precision recall\n\(verdict\) +1 +100 % +100 %\n(\w+ +1 +- +-\n){4}"
-        r"pageable_copies +1 +100 % +100 %\nall +6 +100 % +100 %\n",
+        r"check +labels precision recall\n\(verdict\) +1 +100 % +100 %\n(\w+ +1 +- +-\n){3}"
+        r"pageable_copies +1 +100 % +100 %\nall +5 +100 % +100 %\n",
     ),
     "explain_scale.py": (
         ("--megabytes", "5"),

@@ -167,7 +167,6 @@ def _host_work(frames: Frames) -> list[Finding] | Clear:
     launch_overhead at least, as if all launching calls fell into idle time. It is scaled to the wait of the bare run.
     Gain: that of a CUDA graph (_saved).
     """
-    require_undistorted(frames)
     waiting, seen = launch(frames), iteration(frames)
     least = waiting.ns * _elsewhere(seen) / seen["idle_launch"] if seen["idle_launch"] else 0.0
     bound, sure = ("", "") if LAUNCHING in seen else ("at least ", " for sure")
@@ -180,6 +179,7 @@ def _host_work(frames: Frames) -> list[Finding] | Clear:
     evidence = {key: seen[key] for key in metrics if key in seen} | {"between_ns": least}
     if share is None or share < frames.limit(HOST_WORK):
         return Clear(f"{ms(least)} ({percent(share)}) of host work{sure} between launches", evidence)
+    require_undistorted(frames)  # a tool that traces a graph's nodes makes waits longer, not shorter
     graph = "" if replays_a_graph(frames) or frames.lost(graph_options(frames)) else ", or a CUDA graph"
     less = f"Do less work per operator on the host: torch.compile, a runtime without an interpreter{graph}."
     advice = _on_the_cpu(frames) or less
