@@ -217,15 +217,19 @@ def _alone(others: pd.DataFrame, device: int, busy: Intervals) -> Intervals:
 
 def _inside(timeline: Timeline, kind: ApiKind, others: Intervals) -> dict[int, _Inside]:
     """Thread → when it is in which calls, without the time of others."""
-    calls = timeline.calls
+    calls, ops = timeline.calls, timeline.ops
+    waits = kind.explicit_sync | kind.copy
     launching = np.zeros(len(calls), bool)
-    launched_by = timeline.ops["call"].to_numpy()[timeline.ops["kind"].to_numpy() != MEMCPY]
-    launching[launched_by[launched_by >= 0]] = True
-    masks = (kind.explicit_sync, kind.copy, launching & ~kind.explicit_sync & ~kind.copy)
-    some = np.flatnonzero(np.logical_or.reduce(masks))
-    thread, start, end = (calls[column].to_numpy()[some] for column in ("thread", "start", "end"))
-    by_thread = {}
-    for own in np.unique(thread):
-        chosen = [mask[some] & (thread == own) for mask in masks]
-        by_thread[int(own)] = _Inside(*(Intervals.union(start[mask], end[mask]).minus(others) for mask in chosen))
-    return by_thread
+    call = ops["call"].to_numpy()
+    launching[call[(call >= 0) & (ops["kind"].to_numpy() != MEMCPY)]] = True
+    launching &= ~waits
+    thread, start, end = (calls[column].to_numpy() for column in ("thread", "start", "end"))
+
+    def of(mask: np.ndarray[Any, np.dtype[np.bool_]], own: int) -> Intervals:
+        places = np.flatnonzero(mask & (thread == own))
+        return Intervals.union(start[places], end[places]).minus(others)
+
+    waiting = np.unique(thread[waits | launching])
+    return {
+        int(own): _Inside(*(of(mask, own) for mask in (kind.explicit_sync, kind.copy, launching))) for own in waiting
+    }

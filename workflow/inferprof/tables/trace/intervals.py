@@ -72,17 +72,24 @@ class Intervals:
 
 def last_before(edges: Times, times: Times) -> Times:
     """Which of the edges, in order, is the last one that is not after each time; -1: none of them."""
+    if _few(times, edges):
+        return np.searchsorted(edges, times, side="right") - 1
     return stepped(edges, np.arange(-1, edges.size), times)
 
 
 def stepped(edges: Times, steps: np.ndarray[Any, Any], times: Times) -> np.ndarray[Any, Any]:
     """At each time the step behind the last of the edges, in order, that is not after it; `steps`: one in front of
     all edges, then one behind each."""
-    if edges.size >= times.size or np.any(times[1:] < times[:-1]):
+    if _few(times, edges):
         return steps.take(np.searchsorted(edges, times, side="right"))
     # Of many times in order, as calls are, few are looked at.
     reached = np.searchsorted(times, edges, side="left")
     return np.repeat(steps, np.diff(reached, prepend=0, append=times.size))
+
+
+def _few(times: Times, edges: Times) -> bool:
+    """Whether each time is looked up by itself."""
+    return bool(edges.size >= times.size or np.any(times[1:] < times[:-1]))
 
 
 def holding(start: Times, end: Times, times: Times) -> Times:
