@@ -335,14 +335,12 @@ def given(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> tu
     sizes = tuple(shapes.get(value.name, ()))
     own = [dim.dim_value or dim.dim_param or "?" for dim in dimensions(value)]
     if shapes and value.name not in shapes and not all(isinstance(size, int) and size > 0 for size in own):
-        raise UserError(
-            f"input {value.name} is none of the description's: {', '.join(shapes)}; correct the description"
-        )
+        raise UserError(f"input {value.name} is none of the description's: {', '.join(shapes)}; fix the description")
     fits = len(own) == len(sizes) and all(
         not isinstance(size, int) or size < 0 or size == wanted for size, wanted in zip(own, sizes, strict=True)
     )
     if value.name in shapes and value.type.tensor_type.HasField("shape") and not fits:
-        raise UserError(f"input {value.name} has dims {own}, but {list(sizes)} is asked for; correct the description")
+        raise UserError(f"input {value.name} has dims {own}, but {list(sizes)} is asked for; fix the description")
     return sizes
 
 
