@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from inferprof import arguments, outcomes, registry
@@ -40,9 +41,7 @@ def audit(args: argparse.Namespace) -> int:
     result = outcomes.record(
         args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape, spec), args.onnx
     )
-    if not args.out and result.get("status") != "failed":
-        say(audit.render(result))
-    return outcomes.exit_code(result)
+    return _answered(args, result, audit.render)
 
 
 def partition(args: argparse.Namespace) -> int:
@@ -57,9 +56,7 @@ def partition(args: argparse.Namespace) -> int:
         return {**tensorrt_partition.partition(args.onnx, shapes), "shape": str(shape) if shape else None}
 
     result = outcomes.record(args.out, "partition", partition, args.onnx)
-    if not args.out and result.get("status") != "failed":
-        say(tensorrt_partition.render(result))
-    return outcomes.exit_code(result)
+    return _answered(args, result, tensorrt_partition.render)
 
 
 def cost(args: argparse.Namespace) -> int:
@@ -70,9 +67,7 @@ def cost(args: argparse.Namespace) -> int:
     spec = arguments.fitting_spec(args)
     shape = spec.at(Shape.parse(args.shape))
     result = outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx)
-    if not args.out and result.get("status") != "failed":
-        say(graph_text.of_cost(result))
-    return outcomes.exit_code(result)
+    return _answered(args, result, graph_text.of_cost)
 
 
 def expect(args: argparse.Namespace) -> int:
@@ -113,9 +108,7 @@ def accuracy(args: argparse.Namespace) -> int:
         args.reference,
         args.onnx,
     )
-    if not args.out and result.get("status") != "failed":
-        say(graph_text.of_accuracy(result))
-    return outcomes.exit_code(result)
+    return _answered(args, result, graph_text.of_accuracy)
 
 
 def sensitivity(args: argparse.Namespace) -> int:
@@ -131,4 +124,11 @@ def sensitivity(args: argparse.Namespace) -> int:
     )
     if result.get("status") != "failed":
         say(answer.render(result))
+    return outcomes.exit_code(result)
+
+
+def _answered(args: argparse.Namespace, result: Mapping[str, Any], render: Callable[[Mapping[str, Any]], str]) -> int:
+    """Say an answer that goes to no file. Returns the verb's exit code."""
+    if not args.out and result.get("status") != "failed":
+        say(render(result))
     return outcomes.exit_code(result)
