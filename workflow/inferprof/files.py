@@ -217,7 +217,8 @@ def _violation(error: jsonschema.ValidationError) -> str:
     import yaml
 
     if error.validator != "type":
-        return str(error.message)
+        described = error.validator == "pattern" and _described(error, {})
+        return f"{error.instance!r} does not match" if described else str(error.message)
     wanted = error.validator_value if isinstance(error.validator_value, list) else [str(error.validator_value)]
     scalar = isinstance(error.instance, str | int | float) and not isinstance(error.instance, bool)
     listed = wanted == ["array"] and scalar
