@@ -173,7 +173,8 @@ def captures(study: Study, profiler: str) -> list[str]:
 
 def tables(study: Study, selection: Selection | None = None, model: str | None = None) -> list[str]:
     """The tables of all cases, or of a selection, by the profilers that speak for them; and what is there already."""
-    chosen = selection.captured if selection and study.config["captures"] != "all" else study.cases()
+    winners = selection if study.config["captures"] != "all" else None
+    chosen = winners.captured if winners else frozenset(study.cases())
     return [
         file
         for name, case in study.captures()

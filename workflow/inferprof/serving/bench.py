@@ -48,7 +48,6 @@ class Trial:
     """A rate that was rehearsed and run, in parts that take turns."""
 
     run: load.Run
-    parts: int
     rehearsal: load.Run | None
     """None of what needs no rehearsal."""
     refused: str | None
@@ -104,7 +103,7 @@ class Bench:
         """
         assert trial.rehearsal is not None
         batches = Batches.of(trial.rehearsal.served, self.policy).after(WARM)
-        rehearsal = Rehearsal(batches.curve(curve, batches.taken), batches, curve, trial.parts)
+        rehearsal = Rehearsal(batches.curve(curve, batches.taken), batches, curve, self.parts)
         busy, idle = batches.sampled(curve, batches.taken)
         add(self.samples, busy)
         add(self.after_idle, idle)
@@ -183,7 +182,7 @@ class Bench:
     @property
     def parts(self) -> int:
         """In how many parts a rate is rehearsed and run."""
-        return max(1, int(self.asked.seconds // PART_S)) if self.rehearses else 1
+        return max(1, int(self.asked.seconds // PART_S))
 
     @property
     def rehearses(self) -> bool:
@@ -192,11 +191,11 @@ class Bench:
 
     def trial(self, rate: float) -> Trial:
         """Rehearse and run a rate. The parts take turns: a machine whose speed changes changes it for both."""
-        due, parts = self.due(rate), self.parts
+        due = self.due(rate)
         other = self.schedule(rate, int(rate * PACED * self.asked.seconds) + 1, self.seed + 1)
         rehearsals, runs = list[load.Run](), list[load.Run]()
         begin = time.perf_counter_ns()
-        for rehearsed, own in zip(pieces(other, parts), pieces(due, parts), strict=True):
+        for rehearsed, own in zip(pieces(other, self.parts), pieces(due, self.parts), strict=True):
             if self.rehearses and rehearsed.size:
                 rehearsals.append(self.sent(rehearsed))
             if own.size:
@@ -206,7 +205,7 @@ class Bench:
         span = begin, time.perf_counter_ns()
         run = load.joined(runs, due.size)
         rehearsal = load.joined(rehearsals, other.size) if rehearsals else None
-        return Trial(run, parts, rehearsal, self.refusal(run), span)
+        return Trial(run, rehearsal, self.refusal(run), span)
 
     def run(self, rate: float, other: int = 0) -> tuple[load.Run, str | None]:
         """A run at a rate, and why its numbers may not be used, if so; other: with the arrivals of that number."""
