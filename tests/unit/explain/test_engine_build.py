@@ -54,3 +54,11 @@ def test_an_engine_alone_and_a_build_without_a_list_say_what_to_give(built: Path
     built.with_suffix(".build.json").unlink()
     with pytest.raises(UserError, match=r"give the \.build\.json"):
         explained(built)
+
+
+@pytest.mark.parametrize("stage", ["build", "convert"])
+def test_a_build_that_failed_says_why_at_whichever_stage(tmp_path: Path, stage: str) -> None:
+    """The document of such a build has no more than that."""
+    path = tmp_path / "b4.build.json"
+    write_json(path, {"status": "failed", "stage": stage, "reason": "planted"})
+    assert explained(path).failure == "planted"

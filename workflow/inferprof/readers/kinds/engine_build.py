@@ -76,7 +76,7 @@ def read_engine(path: Path) -> Capture:
 ENGINE_BUILD: Final = Kind(
     name="engine_build",
     title="what the builder listed of an engine",
-    recognises=lambda head: _BUILD.match(head.text) is not None,
+    recognises=lambda head: head.path.name.endswith(FACTS) or _BUILD.match(head.text) is not None,
     read=read_build,
     rank=10,
 )
