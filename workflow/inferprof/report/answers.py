@@ -75,7 +75,7 @@ class Answer:
         lines = [("Use", f"{self.use}."), ("Why", f"{capital(self.why)}."), ("Next", f"{capital(self.do_next)}.")]
         also = [f"{shape}: {words}." for shape, words in self.others[:OTHERS]]
         if len(self.others) > OTHERS:
-            also.append(f"and {len(self.others) - OTHERS:,} more: csv/answers.csv")
+            also.append(f"{len(self.others) - OTHERS:,} more: csv/answers.csv")
         lines += [("" if index else "Also", words) for index, words in enumerate(also)]
         return Card(self.title, tuple(lines), None if self.best else "fail")
 
