@@ -136,6 +136,18 @@ def _traceback(error: BaseException) -> Iterator[TracebackType]:
         place = place.tb_next
 
 
+@contextlib.contextmanager
+def without_exit() -> Iterator[None]:
+    """An exit out of other people's code is a RuntimeError there: it would end a report, or a job, without a word."""
+    try:
+        yield
+    except SystemExit as error:
+        *_, last = _traceback(error)
+        if Path(last.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
+            raise
+        raise RuntimeError(f"sys.exit({error.code!r}) was called").with_traceback(error.__traceback__) from None
+
+
 def refused_by_system(error: Exception) -> bool:
     """Whether the user's folder or disk is in the way."""
     return isinstance(error, OSError) and error.errno in USER_ERRNOS

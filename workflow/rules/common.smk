@@ -25,7 +25,8 @@ from inferprof import (
 from inferprof.best.rounds import given_up
 from inferprof.case import SPELLED, Case
 from inferprof.errors import UserError
-from inferprof.files import read_json, read_yaml
+from inferprof.files import read_json
+from inferprof.yaml_file import read_yaml
 from inferprof.model import model_files as model_files_of
 from inferprof.ranks.world import World
 

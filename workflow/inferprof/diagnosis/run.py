@@ -15,7 +15,7 @@ from inferprof.case import Case
 from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu, on_several_gpus
-from inferprof.errors import failure_of
+from inferprof.errors import failure_of, without_exit
 from inferprof.files import write_document
 from inferprof.findings import ELSEWHERE, NEEDS, Answer, Change, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
@@ -97,7 +97,8 @@ def answer(check: Check, frames: Frames) -> Answer:
     A check that raises, or gives what no document can hold, is not assessed, with that as the reason.
     """
     try:
-        return _kept(_answer(check, frames))
+        with without_exit():
+            return _kept(_answer(check, frames))
     except NotAssessed as lacking:
         return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
     except Exception as error:  # The other checks are worth having without this one.

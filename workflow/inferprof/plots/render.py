@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferprof import spread
-from inferprof.errors import failure_of
+from inferprof.errors import failure_of, without_exit
 from inferprof.files import write_text
 from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
@@ -100,7 +100,8 @@ class Failed:
 def attempt(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, file: Path) -> str | Failed:
     """`written`, or why there is none: the other plots are worth having without it."""
     try:
-        return written(draw, frame, file)
+        with without_exit():
+            return written(draw, frame, file)
     except Exception as error:
         file.unlink(missing_ok=True)
         return Failed(failure_of(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from inferprof.errors import failure_of
+from inferprof.errors import failure_of, without_exit
 from inferprof.report import incomplete, machines, sources
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Text, Widget
@@ -49,7 +49,8 @@ def content_of(section: Section, evidence: Evidence) -> SectionContent:
 def _contained(section: Section, evidence: Evidence) -> SectionContent:
     """The same, or that the section failed: the others are worth reading without it."""
     try:
-        return content_of(section, evidence)
+        with without_exit():
+            return content_of(section, evidence)
     except Exception as error:
         said = Text(f"This section could not be made: {failure_of(error)}.", mark="fail")
         return SectionContent(section.title, (said,), section.place)
