@@ -62,13 +62,6 @@ EMPTY: Final = Kind(
     refusal="is empty: what wrote it was ended, or it was copied in part",
     rank=0,
 )
-UTF16: Final = Kind(
-    name="utf16",
-    title="text in UTF-16",
-    recognises=_begins(b"\xff\xfe", b"\xfe\xff"),
-    refusal="is text in UTF-16, as PowerShell's > writes it: save it as UTF-8 (… | Out-File -Encoding utf8)",
-    rank=0,
-)
 PLAN: Final = Kind(
     name="trt_plan",
     title="a TensorRT engine",
