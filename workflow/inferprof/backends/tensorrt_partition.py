@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ from inferprof.backends.tensorrt_runtime import load
 from inferprof.documents.graph import Left
 from inferprof.model import onnx_graph
 from inferprof.model.operators import COLLECTIVE, dtype_name, full_name, is_foreign
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import onnx
@@ -30,6 +32,8 @@ CONTEXT: Final = "EPContext"
 """A node of a compiled graph, which holds an engine in place of the nodes that a provider took."""
 LOOPED: Final = frozenset({"CumSum", "GRU", "LSTM", "Loop", "RNN", "Scan"})
 """Operators that TensorRT turns into a loop, which runs its body's kernels once per step."""
+NAMED: Final = 5
+"""Nodes, or sizes of subgraphs, that are shown one by one."""
 CAUTION: Final = "caution: another domain's operator ({}); by its bare name the parser would take it for ONNX's"
 NO_SIZES: Final = "no sizes were given; --spec has them, --shape the batch"
 
@@ -197,12 +201,30 @@ def render(result: Mapping[str, Any]) -> str:
 def _lines(label: str, part: Mapping[str, Any]) -> list[str]:
     if "not_measured" in part:
         return [f"{label:8} not asked: {part['not_measured']}"]
-    sizes = ", ".join(map(str, part["subgraphs"])) or "none"
-    copied = "of open size" if part["edge_bytes"] is None else f"of {part['edge_bytes']:,} bytes"
-    lines = [f"{label:8} takes {part['taken']} of {part['nodes']} nodes, in subgraphs of {sizes}"]
+    copied = "of open size" if part["edge_bytes"] is None else f"of {counted(part['edge_bytes'], 'byte')}"
+    lines = [f"{label:8} takes {part['taken']} of {part['nodes']} nodes, in {_sizes(part['subgraphs'])}"]
     if part["left"]:
-        lines.append(f"         {part['edges']} tensors {copied} cross to what is left:")
-    return [
-        *lines,
-        *(f"         {node['op_type']} {node['node']}: {node['why']} ({node['words']})" for node in part["left"]),
-    ]
+        crossing = f"{counted(part['edges'], 'tensor')} {copied} {'cross' if part['edges'] != 1 else 'crosses'}"
+        lines.append(f"         {crossing} to what is left:")
+    reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for node in part["left"]:
+        reasons.setdefault((node["why"], node["words"]), []).append(node)
+    return [*lines, *(f"         {_together(nodes)}: {why} ({words})" for (why, words), nodes in reasons.items())]
+
+
+def _sizes(subgraphs: Sequence[int]) -> str:
+    """`subgraphs of 3, 1`; of many how many there are, and the smallest and largest."""
+    if len(subgraphs) <= NAMED:
+        return f"subgraphs of {', '.join(map(str, subgraphs)) or 'none'}"
+    ends = dict.fromkeys((min(subgraphs), max(subgraphs)))
+    return f"{len(subgraphs)} subgraphs of {' to '.join(map(str, ends))}"
+
+
+def _together(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """A node with its operator; of several that are left for one reason how many of each operator, and the first."""
+    if len(nodes) == 1:
+        return f"{nodes[0]['op_type']} {nodes[0]['node']}"
+    operators = Counter(node["op_type"] for node in nodes)
+    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    of = ", ".join(f"{count} {operator}" for operator, count in operators.most_common())
+    return f"{of} ({', '.join(node['node'] for node in nodes[:NAMED])}{more})"

@@ -23,7 +23,7 @@ from inferprof.model.operators import (
     is_unknown,
     nbytes,
 )
-from inferprof.model.products import Product, one_branch, products_of
+from inferprof.model.products import Product, one_branch, products_of, too_small
 from inferprof.model.typed_graph import TypedGraph
 from inferprof.words import counted
 
@@ -82,7 +82,9 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "unaligned": unaligned(products),
         "sparse": sparsity.products(graph),
     }
-    why = typed_graph.contradiction(model, sizes, shapes) if result["products_of_unknown_size"] else None
+    unsized = result["products_of_unknown_size"]
+    small = None if graph.assumed and not shape else too_small(graph)
+    why = small or (typed_graph.contradiction(model, sizes, shapes) if unsized else None)
     said = [f"at these sizes a node of the graph cannot run: {why}"] if why else []
     return {**result, "advice": [*said, *advice(result, products)]}
 
