@@ -344,3 +344,47 @@ def test_weights_of_a_size_that_only_a_run_tells_make_a_cost_all_the_same(tmp_pa
     content = cost.cost(tmp_path / "m.onnx", Shape.parse("b1"))
     assert msgspec.convert(content, Cost).in_weights is None
     assert "not known" in graph_text.of_cost(content)
+
+
+@pytest.mark.parametrize(
+    ("call", "opset", "flops"),
+    [
+        ("Swish(x)", 24, 16),
+        ("Celu(x)", 17, 16),
+        ("ThresholdedRelu(x)", 17, 16),
+        ("Trilu(x)", 17, 0),
+        ("OneHot(i, d, v)", 17, 0),
+        ("Resize<mode = 'nearest'>(x, '', '', g)", 17, 0),
+        ("Resize<mode = 'linear'>(x, '', '', g)", 17, None),
+        ("TopK(x, k)", 17, None),
+    ],
+)
+def test_what_only_moves_data_is_told_from_what_nobody_counts(
+    call: str, opset: int, flops: int | None, tmp_path: Path
+) -> None:
+    weights = "int64 d = {4}, float[2] v = {0, 1}, int64[2] g = {8, 8}, int64[1] k = {1}"
+    outputs = "y, z" if "TopK" in call else "y"
+    call = call.replace("''", '""').replace("'", '"')
+    graph = f"g (float[4,4] x, int64[3] i) => (float[a,b] y) <{weights}> {{ {outputs} = {call} }}"
+    onnx.save(parsed(graph, f'"": {opset}'), tmp_path / "m.onnx")
+    content = cost.cost(tmp_path / "m.onnx", Shape.parse("b1"))
+    assert [node["flops"] for node in content["nodes"]] == [flops]
+    assert ("TopK" in graph_text.of_cost(content).splitlines()[1]) is ("TopK" in call)
+
+
+def test_zeros_that_nobody_placed_are_one_line(tmp_path: Path) -> None:
+    model = parsed("g (float16[4,64] x) => (float16[4,32] y) { y = MatMul(x, w) }")
+    values = np.ones((64, 32), np.float16)
+    values[:40] = 0
+    model.graph.initializer.append(onnx.numpy_helper.from_array(values, "w"))
+    assert sum("sparse" in line for line in audited(tmp_path, model)["advice"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("seq(float[2])", "a sequence"), ("optional(float[2])", "an optional"), ("string[2]", "strings")],
+)
+def test_inputs_that_are_no_numbers_are_refused_by_what_they_are(kind: str, said: str, tmp_path: Path) -> None:
+    onnx.save(parsed(f"g ({kind} x) => ({kind} y) {{ y = Identity(x) }}"), tmp_path / "m.onnx")
+    with pytest.raises(UserError, match=f"input x is (of )?{said}.*audit"):
+        model_spec.of_onnx(tmp_path / "m.onnx")

@@ -21,7 +21,7 @@ from inferprof.backends.tensorrt_runtime import load
 from inferprof.documents.graph import Left
 from inferprof.model import onnx_graph
 from inferprof.model.operators import COLLECTIVE, dtype_name, full_name, is_foreign
-from inferprof.words import counted
+from inferprof.words import NAMED, counted, some
 
 if TYPE_CHECKING:
     import onnx
@@ -32,8 +32,6 @@ CONTEXT: Final = "EPContext"
 """A node of a compiled graph, which holds an engine in place of the nodes that a provider took."""
 LOOPED: Final = frozenset({"CumSum", "GRU", "LSTM", "Loop", "RNN", "Scan"})
 """Operators that TensorRT turns into a loop, which runs its body's kernels once per step."""
-NAMED: Final = 5
-"""Nodes, or sizes of subgraphs, that are shown one by one."""
 CAUTION: Final = "caution: another domain's operator ({}); by its bare name the parser would take it for ONNX's"
 NO_SIZES: Final = "no sizes were given; --spec has them, --shape the batch"
 
@@ -111,7 +109,7 @@ def _under_full_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[int
     import onnx
 
     own = {(function.domain, function.name) for function in model.functions}
-    standard = {schema.name for schema in onnx.defs.get_all_schemas()}
+    standard = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
     asked = copy.deepcopy(model)
     for node in onnx_graph.all_nodes(asked.graph):
         if is_foreign(node) and node.op_type in standard and (node.domain, node.op_type) not in own:
@@ -202,10 +200,11 @@ def _lines(label: str, part: Mapping[str, Any]) -> list[str]:
     if "not_measured" in part:
         return [f"{label:8} not asked: {part['not_measured']}"]
     copied = "of open size" if part["edge_bytes"] is None else f"of {counted(part['edge_bytes'], 'byte')}"
-    lines = [f"{label:8} takes {part['taken']} of {part['nodes']} nodes, in {_sizes(part['subgraphs'])}"]
+    parts = f", in {_sizes(part['subgraphs'])}" if part["subgraphs"] else ""
+    lines = [f"{label:8} takes {part['taken']} of {part['nodes']} nodes{parts}"]
     if part["left"]:
-        crossing = f"{counted(part['edges'], 'tensor')} {copied} {'cross' if part['edges'] != 1 else 'crosses'}"
-        lines.append(f"         {crossing} to what is left:")
+        crossing = f"{counted(part['edges'], 'tensor')} {copied} {'cross' if part['edges'] != 1 else 'crosses'} to "
+        lines.append(f"         {crossing if part['edges'] else ''}what is left:")
     reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for node in part["left"]:
         reasons.setdefault((node["why"], node["words"]), []).append(node)
@@ -215,7 +214,7 @@ def _lines(label: str, part: Mapping[str, Any]) -> list[str]:
 def _sizes(subgraphs: Sequence[int]) -> str:
     """`subgraphs of 3, 1`; of many how many there are, and the smallest and largest."""
     if len(subgraphs) <= NAMED:
-        return f"subgraphs of {', '.join(map(str, subgraphs)) or 'none'}"
+        return f"subgraphs of {', '.join(map(str, subgraphs))}"
     ends = dict.fromkeys((min(subgraphs), max(subgraphs)))
     return f"{len(subgraphs)} subgraphs of {' to '.join(map(str, ends))}"
 
@@ -225,6 +224,5 @@ def _together(nodes: Sequence[Mapping[str, Any]]) -> str:
     if len(nodes) == 1:
         return f"{nodes[0]['op_type']} {nodes[0]['node']}"
     operators = Counter(node["op_type"] for node in nodes)
-    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     of = ", ".join(f"{count} {operator}" for operator, count in operators.most_common())
-    return f"{of} ({', '.join(node['node'] for node in nodes[:NAMED])}{more})"
+    return f"{of} ({some([node['node'] for node in nodes])})"

@@ -330,7 +330,10 @@ def _data_for(path: Path, name: str, dtype: str) -> str:
     """What fits a type without knowing the model: indices are kept below 2, which any table has."""
     if dtype not in DTYPES:
         of = "of strings" if dtype == "object" else dtype  # NumPy's word for them
-        raise UserError(f"{path}: input {name} is {of}, which cannot be fed; allowed: {', '.join(DTYPES)}")
+        raise UserError(
+            f"{path}: input {name} is {of}, which cannot be fed; allowed: {', '.join(DTYPES)}; cut off what stands "
+            "in front of such inputs, or ask inferprof audit and partition about the graph alone"
+        )
     if dtype.startswith("float"):
         return "normal"
     return "zeros" if dtype == "bool" else "integers:2"

@@ -33,9 +33,14 @@ def describe(path: Path, *, open_axes: bool = False) -> tuple[list[tuple[str, st
     values = inputs(model)
     if not values:
         raise UserError(f"{path} has no inputs, so there is nothing to run")
+    if other := [f"{value.name} is {_form(value)}" for value in values if _form(value)]:
+        raise UserError(
+            f"{path}: input {other[0]}, which cannot be fed; allowed: tensors; ask inferprof audit and partition "
+            "about the graph alone"
+        )
     if unshaped := [value.name for value in values if not value.type.tensor_type.HasField("shape")]:
         raise UserError(
-            f"{path}: input {unshaped[0]} has no shape, or is no tensor; "
+            f"{path}: input {unshaped[0]} has no shape; "
             f"describe the inputs in {path.with_suffix('.yaml')} (source: onnx, onnx: {path.name})"
         )
     for value in values:
@@ -53,6 +58,12 @@ def describe(path: Path, *, open_axes: bool = False) -> tuple[list[tuple[str, st
             if _is_unnamed(dim, axis, symbols):
                 raise UserError(_unnamed(path, value, axis, described))
     return described, opset(model)
+
+
+def _form(value: onnx.ValueInfoProto) -> str:
+    """`a sequence`, `an optional`: what an input is that is no tensor; else nothing."""
+    kind = (value.type.WhichOneof("value") or "").removesuffix("_type").replace("_", " ")
+    return "" if kind in ("", "tensor") else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _is_unnamed(dim: Any, axis: int, symbols: Mapping[str, str]) -> bool:

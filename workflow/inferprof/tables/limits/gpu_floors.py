@@ -56,6 +56,8 @@ def floors(cost: Cost, gpus: Iterable[Peaks]) -> list[Floor]:
 def _floor(cost: Cost, gpu: Peaks, largest_l2: int) -> Floor:
     limits = _limits(gpu)
     nodes = [node for node in cost.nodes or () if node.flops]
+    if uncounted := _uncounted(cost):
+        return Floor(gpu, None, not_known=f"the FLOPs of its operators are not known ({', '.join(uncounted)})")
     sizes = [part for part in (cost.inputs, cost.outputs, cost.weights) if isinstance(part, int)]
     if len(sizes) < PARTS and any(node.product and node.flops is None for node in cost.nodes or ()):
         return Floor(gpu, None, not_known=NO_SIZE)
@@ -70,6 +72,12 @@ def _floor(cost: Cost, gpu: Peaks, largest_l2: int) -> Floor:
     if not computing and not moving:
         return Floor(gpu, 0.0)
     return Floor(gpu, max(computing, moving) * 1e9, "compute" if computing >= moving else "memory")
+
+
+def _uncounted(cost: Cost) -> list[str]:
+    """The operators of a graph of which none has known FLOPs, as of trees; empty where some has."""
+    nodes = [node for node in cost.nodes or () if node.flops != 0]
+    return sorted({node.op for node in nodes}) if all(node.flops is None for node in nodes) else []
 
 
 def _limits(gpu: Peaks) -> Roofs:
