@@ -10,6 +10,7 @@ import pytest
 from inferprof import quick
 from inferprof.backends import tensorrt_partition
 from inferprof.errors import UserError
+from inferprof.model import cost
 from inferprof.report.sections.gpu_floors import SHOWN
 
 onnx = pytest.importorskip("onnx")
@@ -67,6 +68,29 @@ def test_the_operators_that_take_the_time_are_named_unless_that_takes_too_long(
     assert "%" not in list(quick._latencies(graph))[-1]
 
 
+def test_axes_without_a_name_are_assumed_until_a_description_beside_the_file_has_them(tmp_path: Path) -> None:
+    values = [onnx.helper.make_tensor_value_info(name, 1, [None, None]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
+    path = tmp_path / "open.onnx"
+    onnx.save(onnx.helper.make_model(graph), path)
+    alone = quick.asked(path, "b2")
+    assert (alone.shape.label, alone.assumed) == ("b2_bunnamed128", ("bunnamed",))
+    path.with_suffix(".yaml").write_text(alone.spec.stub(alone.assumed).replace("128", "7"))
+    described = quick.asked(path, None)
+    assert (described.shape.as_dict(), described.assumed) == ({"b": 1, "bunnamed": 7}, ())
+
+
+def test_a_part_that_fails_takes_no_other_with_it(embedding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(quick, "_latencies", lambda _: [])
+    monkeypatch.setattr(cost, "cost", fail)
+    _, _, floors, formats, _ = quick.answer(quick.asked(embedding, None))
+    assert "planted" in floors
+    assert "MACs" in formats
+
+
 def test_without_the_parser_the_rest_is_said_all_the_same(embedding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise UserError("no-parser")
@@ -93,7 +117,7 @@ def test_a_symbol_of_another_name_is_told_with_the_one_that_is_meant(embedding: 
 
 def test_what_only_moves_a_few_bytes_has_no_least_time(tmp_path: Path) -> None:
     graph = quick.asked(_gather(tmp_path / "gather.onnx"), None)
-    floors = list(quick._least_times(graph))
+    floors = quick._least_times(graph).splitlines()
     assert not any("compute," in line or "by compute" in line for line in floors)
     assert len(floors) == 1 + len(SHOWN)
 

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof import documents, registry, run_request, stats, workload
+from inferprof import documents, outcomes, registry, run_request, stats, workload
 from inferprof.backends import refusals, tensorrt_partition
 from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.machine import hardware, peaks
 from inferprof.measure import iterations, timing
-from inferprof.model import audit, cost, model_spec
+from inferprof.model import audit, cost, model_spec, onnx_file
 from inferprof.model.model_spec import ModelSpec
 from inferprof.report.sections.gpu_floors import SHOWN
 from inferprof.tables.limits import gpu_floors
 from inferprof.units import NS_PER_MS
-from inferprof.words import figure, ms
+from inferprof.words import counted, figure, ms
 
 OWN: Final = "own"
 """In place of a number format: that of the graph, whatever it is."""
@@ -54,7 +54,7 @@ def asked(onnx: Path, label: str | None) -> Asked:
         raise UserError(
             f"quick answers about an ONNX file (make quick MODEL=path/to/model.onnx), and got {str(onnx)!r}"
         )
-    spec = model_spec.load(onnx)
+    spec = _spec(onnx)
     given = Shape.parse(label or "b1")
     if not spec.has(given):
         spec.at(given)
@@ -63,14 +63,38 @@ def asked(onnx: Path, label: str | None) -> Asked:
     return Asked(onnx, spec, spec.at(shape), assumed)
 
 
+def _spec(onnx: Path) -> ModelSpec:
+    """By the description beside the file where there is one, else by the file, with axes that have no name."""
+    described = onnx.with_suffix(".yaml")
+    if described.is_file():
+        spec = model_spec.load(described)
+        if spec.onnx_path is not None and spec.onnx_path.resolve() == onnx.resolve():
+            onnx_file.check_description(spec, onnx)
+            return spec
+    return model_spec.of_onnx(onnx, open_axes=True)
+
+
 def answer(graph: Asked) -> Iterator[str]:
     """The answer, part by part, each as soon as it is known."""
     guess = f" ({', '.join(graph.assumed)} assumed; --shape says otherwise)" if graph.assumed else ""
-    yield f"{graph.onnx} at {graph.shape}{guess}"
+    by = f", described by {graph.spec.path}" if graph.spec.path != graph.onnx else ""
+    yield f"{graph.onnx}{by} at {graph.shape}{guess}"
     yield "\n".join(_latencies(graph))
-    yield "\n".join(_least_times(graph))
-    yield audit.render(audit.audit(graph.onnx, None, graph.shape, graph.spec))
-    yield f"What TensorRT takes of it\n{_partition(graph)}"
+    for make in (_least_times, _formats, _partition):
+        yield _part(make, graph)
+
+
+def _part(make: Callable[[Asked], str], graph: Asked) -> str:
+    """A part of the answer; where it fails that is said in its place, and the rest of the answer follows."""
+    try:
+        with outcomes.stage("quick"):
+            return make(graph)
+    except (CaseFailed, ToolError) as error:
+        return f"not known, because that failed: {error}"
+
+
+def _formats(graph: Asked) -> str:
+    return audit.render(audit.audit(graph.onnx, None, graph.shape, graph.spec))
 
 
 def _latencies(graph: Asked) -> Iterator[str]:
@@ -89,8 +113,21 @@ def _latencies(graph: Asked) -> Iterator[str]:
         ran = record["status"] == "ok"
         said = _latency(graph, record) if ran else f"failed at {record['stage']}: {record['reason']}"
         yield f"  {backend.title:20}{said}"
+        if not ran:
+            yield from _guessed(graph)
         if ran and backend.where == "cpu":
             yield f"  {'of its operators':20}{_operators(request, record)}"
+
+
+def _guessed(graph: Asked) -> Iterator[str]:
+    """What of the inputs was a guess, where that may be why a graph does not run."""
+    if graph.spec.path != graph.onnx:
+        return
+    if graph.assumed:
+        sizes = "_".join(f"{symbol}N" for symbol in graph.assumed)
+        yield f"  {'':20}sizes of {ASSUMED} are a guess: --shape b{graph.shape.batch}_{sizes} gives others"
+    described = f"{graph.onnx.with_suffix('.yaml')}, as in {graph.spec.stub(graph.spec.unsized)}"
+    yield f"  {'':20}what it is fed with is a guess, too: correct that in {described}"
 
 
 def _operators(request: run_request.RunRequest, record: dict[str, Any]) -> str:
@@ -121,16 +158,21 @@ def _latency(graph: Asked, record: dict[str, Any]) -> str:
     return f"{median:.3g} ms ({low:.3g} to {high:.3g}, n {len(samples)}), {figure(rate)} items/s{doubt}"
 
 
-def _least_times(graph: Asked) -> Iterator[str]:
+def _least_times(graph: Asked) -> str:
     """A lower bound on the GPUs that are asked for most."""
-    content = cost.cost(graph.onnx, graph.shape, graph.spec)
-    by_name = {floor.gpu.gpu: floor for floor in gpu_floors.floors(_cost(content), peaks.every())}
-    yield "Least time on GPUs in the graph's own formats: a lower bound by the datasheets, not a prediction"
-    for name, title in SHOWN.items():
-        floor = by_name[name]
-        yield f"  {title:20}{_floor(floor)}"
+    content = _cost(cost.cost(graph.onnx, graph.shape, graph.spec))
+    by_name = {floor.gpu.gpu: floor for floor in gpu_floors.floors(content, peaks.every())}
+    said = {title: _floor(by_name[name]) for name, title in SHOWN.items()}
+    title = "Least time on GPUs in the graph's own formats"
+    if all(floor.ns is None for floor in by_name.values()) and len({*said.values()}) == 1:
+        return f"{title}: not known, because {next(iter(said.values()))}"
+    lines = [f"{title}: a lower bound by the datasheets, not a prediction"]
+    lines += [f"  {name:20}{text}" for name, text in said.items()]
     if any(floor.limit == "compute" for floor in by_name.values()):
-        yield f"  {gpu_floors.WITHOUT_TF32}"
+        lines.append(f"  {gpu_floors.WITHOUT_TF32}")
+    if left_out := [node.name for node in content.nodes or () if node.product and node.flops is None]:
+        lines.append(f"  without {counted(len(left_out), 'product')} whose sizes only a run tells, so at least that")
+    return "\n".join(lines)
 
 
 def _floor(floor: gpu_floors.Floor) -> str:
@@ -151,6 +193,7 @@ def _partition(graph: Asked) -> str:
     """By the parser, which needs no GPU; else why it was not asked."""
     shapes = {item.name: item.shape(graph.shape) for item in graph.spec.inputs}
     try:
-        return tensorrt_partition.render(tensorrt_partition.partition(graph.onnx, shapes))
+        said = tensorrt_partition.render(tensorrt_partition.partition(graph.onnx, shapes))
     except (CaseFailed, ToolError, UserError) as error:
-        return f"not asked: {error}"
+        said = f"not asked: {error}"
+    return f"What TensorRT takes of it\n{said}"

@@ -13,6 +13,8 @@ LEAST_NS: Final = 100
 """Fewer are hard to read as ms."""
 DIFFER: Final = 1.5
 """Ours: iterations are not alike where one takes half as long again as another, without the tenth at either end."""
+NAMED: Final = 5
+"""How many names a sentence gives before it counts the rest."""
 NOTHING: Final = 1e-6
 """Of sums that cancel out, what doubles leave."""
 _PLURAL_ES: Final = ("s", "x", "ch", "sh")
@@ -29,6 +31,12 @@ def _plural(noun: str) -> str:
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
     return f"{noun}{'es' if noun.endswith(_PLURAL_ES) else 's'}"
+
+
+def some(names: Sequence[str]) -> str:
+    """`a, b, c, d, e and 3 more`: the first few names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def ms(ns: float, digits: int = 3) -> str:

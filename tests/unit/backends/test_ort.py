@@ -104,6 +104,19 @@ def test_dimensions_without_a_name_are_not_taken_for_one_another(
         np.testing.assert_array_equal(session.outputs()["z"].array, np.full((2, 6), 5))
 
 
+@pytest.mark.parametrize("declared", [["b"], ["b", "b", "b"], [1, 4], ["seqlen", "b", 4]])
+def test_outputs_that_the_file_declares_in_another_shape_are_what_it_gives(
+    declared: list[int | str], small_model: Callable[..., Path], opening: Opening, host: Host, x: Array
+) -> None:
+    model = small_model([("Exp", ["x"], ["y"], {})], [("y", "FLOAT", declared)])
+    with ort.open_cpu(opening(model)) as session:
+        for array in (x, x.copy(), x[:1].copy()):
+            session.bind({"x": host(array)})
+            for _ in range(2):
+                session.enqueue()
+                np.testing.assert_allclose(np.array(session.outputs()["y"].array), np.exp(array), rtol=1e-5)
+
+
 def test_a_shape_that_the_graph_rejects_is_a_failed_case(matmul: Path, opening: Opening, host: Host) -> None:
     with ort.open_cpu(opening(matmul)) as session:
         session.bind({"x": host(np.zeros((2, 5), np.float32))})

@@ -130,6 +130,21 @@ def test_the_text_says_what_crosses_and_why(written: Written) -> None:
     ]
 
 
+def test_operators_of_onnxs_domain_for_trees_are_no_others_by_a_bare_name(written: Written) -> None:
+    graph = "g (float[2,4] x) => (float[2,4] y) { y = ai.onnx.ml.Scaler<offset = [1.0], scale = [2.0]>(x) }"
+    found = partition(written(graph, '"": 17, "ai.onnx.ml": 2'), None)["static"]
+    assert (found["taken"], "caution" in found["left"][0]["words"]) == (0, False)
+
+
+def test_what_is_left_for_one_reason_is_said_once(written: Written) -> None:
+    nodes = " ".join(f"d{n} = Det(x) e{n} = Exp(d{n})" for n in range(20))
+    path = written(f"g (float[2,4,4] x) => (float[2] e19) {{ {nodes} }}")
+    static = tensorrt_partition.render(partition(path, None)).splitlines()[2:]
+    assert facts(static[0], "subgraphs", "to") == ["20", "40", "20", "subgraphs", "1"]
+    assert facts(static[2], "Det", "more")[:2] == ["20", "Det"]
+    assert len(static) == 3
+
+
 def test_a_stretch_that_is_asked_about_again_keeps_its_types(repository: Path) -> None:
     part = partition(repository / "tests/data/faults/onnx/two_biases.onnx", None)["static"]
     assert (part["taken"], part["nodes"], part["subgraphs"]) == (4, 6, [2, 2])

@@ -57,6 +57,12 @@ CASES: dict[str, tuple[Any, dict[str, Dims], list[Any], int]] = {
         [weight("w", 8, 3, 3, 3)],
         256 * 8 * 27,
     ),
+    "steps through a sequence": (
+        made("DynamicQuantizeLSTM", "t", "w", "r", hidden_size=8, direction="bidirectional"),
+        {"t": [16, 2, 24]},
+        [weight("w", 2, 24, 32, dtype="int8"), weight("r", 2, 8, 32, dtype="int8")],
+        16 * 2 * 2 * 32 * (24 + 8),
+    ),
     "packed weight": (
         made("MatMulNBits", "x", "w", "s", K=64, N=96, bits=4, block_size=32),
         X,

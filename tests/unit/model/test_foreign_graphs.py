@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.unit.facts import facts
@@ -12,8 +13,9 @@ from tests.unit.facts import facts
 onnx = pytest.importorskip("onnx")
 
 from inferprof.case import Shape  # noqa: E402
+from inferprof.documents import Cost  # noqa: E402
 from inferprof.errors import UserError  # noqa: E402
-from inferprof.model import audit, cost, export, model_spec  # noqa: E402
+from inferprof.model import audit, cost, export, graph_text, model_spec  # noqa: E402
 
 ONNX = "tests/data/faults/onnx"
 EVERY_FILE = "real/onnx"
@@ -311,3 +313,78 @@ def test_operands_that_do_not_fit_are_said_to_contradict_each_other(tmp_path: Pa
         result = audit.audit(path, None, None)
         assert any("cannot run" in line and "MatMul" in line for line in result["advice"]) is says
         assert result["products_of_unknown_size"] == (["y"] if says else [])
+
+
+IN_A_BRANCH = (
+    "o = If(t) <then_branch = a () => (float[n,c,d] p) {{ p = {0} }}, "
+    "else_branch = b () => (float[n,c,d] q) {{ q = {0} }}>"
+)
+
+
+@pytest.mark.parametrize("size", [190, 500, 700])
+@pytest.mark.parametrize("where", ["o = {0}", IN_A_BRANCH])
+def test_a_window_larger_than_its_input_is_no_product_of_a_negative_size(
+    where: str, size: int, tmp_path: Path
+) -> None:
+    """ONNX infers a size below 0, or, since it rounds towards 0, of 1."""
+    conv = where.format("Conv<strides = [128], pads = [5, 5], dilations = [2]>(x, w)")
+    graph = f"g (float[1,1,{size}] x, float[4,1,256] w, bool t) => (float[n,c,d] o) {{ {conv} }}"
+    result = audited(tmp_path, parsed(graph))
+    runs = size >= 2 * 255 + 1 - 10
+    assert any("cannot run" in line and "[511]" in line for line in result["advice"]) is not runs
+    nodes = cost.cost(tmp_path / "m.onnx", Shape.parse("b1"))["nodes"]
+    assert all((node["flops"] or 0) >= 0 for node in nodes)
+    assert not runs or result["macs"] == 4 * 256 * ((size + 10 - 511) // 128 + 1)
+
+
+def test_weights_of_a_size_that_only_a_run_tells_make_a_cost_all_the_same(tmp_path: Path) -> None:
+    model = parsed("g (float[2,8] x) => (float[2,8] y) { n = NonZero(w) f = Cast<to = 1>(n) y = Mul(x, f) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((200, 200), np.float32), "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    content = cost.cost(tmp_path / "m.onnx", Shape.parse("b1"))
+    assert msgspec.convert(content, Cost).in_weights is None
+    assert "not known" in graph_text.of_cost(content)
+
+
+@pytest.mark.parametrize(
+    ("call", "opset", "flops"),
+    [
+        ("Swish(x)", 24, 16),
+        ("Celu(x)", 17, 16),
+        ("ThresholdedRelu(x)", 17, 16),
+        ("Trilu(x)", 17, 0),
+        ("OneHot(i, d, v)", 17, 0),
+        ("Resize<mode = 'nearest'>(x, '', '', g)", 17, 0),
+        ("Resize<mode = 'linear'>(x, '', '', g)", 17, None),
+        ("TopK(x, k)", 17, None),
+    ],
+)
+def test_what_only_moves_data_is_told_from_what_nobody_counts(
+    call: str, opset: int, flops: int | None, tmp_path: Path
+) -> None:
+    weights = "int64 d = {4}, float[2] v = {0, 1}, int64[2] g = {8, 8}, int64[1] k = {1}"
+    outputs = "y, z" if "TopK" in call else "y"
+    call = call.replace("''", '""').replace("'", '"')
+    graph = f"g (float[4,4] x, int64[3] i) => (float[a,b] y) <{weights}> {{ {outputs} = {call} }}"
+    onnx.save(parsed(graph, f'"": {opset}'), tmp_path / "m.onnx")
+    content = cost.cost(tmp_path / "m.onnx", Shape.parse("b1"))
+    assert [node["flops"] for node in content["nodes"]] == [flops]
+    assert ("TopK" in graph_text.of_cost(content).splitlines()[1]) is ("TopK" in call)
+
+
+def test_zeros_that_nobody_placed_are_one_line(tmp_path: Path) -> None:
+    model = parsed("g (float16[4,64] x) => (float16[4,32] y) { y = MatMul(x, w) }")
+    values = np.ones((64, 32), np.float16)
+    values[:40] = 0
+    model.graph.initializer.append(onnx.numpy_helper.from_array(values, "w"))
+    assert sum("sparse" in line for line in audited(tmp_path, model)["advice"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("seq(float[2])", "a sequence"), ("optional(float[2])", "an optional"), ("string[2]", "strings")],
+)
+def test_inputs_that_are_no_numbers_are_refused_by_what_they_are(kind: str, said: str, tmp_path: Path) -> None:
+    onnx.save(parsed(f"g ({kind} x) => ({kind} y) {{ y = Identity(x) }}"), tmp_path / "m.onnx")
+    with pytest.raises(UserError, match=f"input x is (of )?{said}.*audit"):
+        model_spec.of_onnx(tmp_path / "m.onnx")

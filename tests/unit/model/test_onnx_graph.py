@@ -254,6 +254,16 @@ def test_axes_without_a_name_are_asked_for_with_a_description_that_works(tmp_pat
     assert (spec.sizes, spec.unsized) == ({"cunnamed": 128}, ("xaxis",))
 
 
+def test_a_state_beside_a_sequence_is_offered_a_size_of_its_own(tmp_path: Path) -> None:
+    kinds = {"ids": [None, None], "mask": [None, None], "state.0": [2, None, 8]}
+    values = [helper.make_tensor_value_info(name, 1, dims) for name, dims in kinds.items()]
+    made = helper.make_node("Add", ["ids", "mask"], ["y"])
+    graph = helper.make_graph([made], "g", values, [helper.make_tensor_value_info("y", 1, [None, None])])
+    spec = model_spec.of_onnx(saved(tmp_path, helper.make_model(graph)), open_axes=True)
+    sequence = ("b", "bunnamed")
+    assert [item.dims for item in spec.inputs] == [sequence, sequence, (2, "statebunnamed", 8)]
+
+
 # --- tidied ----------------------------------------------------------------------------------------------------
 
 

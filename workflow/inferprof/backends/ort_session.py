@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -57,6 +59,10 @@ class OrtSession:
         self._outputs: dict[str, Buffer] = {}
         self._bound: _Bound = {}
         self._captured = False
+        self._declared = False
+        """Whether the outputs' memory is as the file declares them, and no run has proved it yet."""
+        self._misdeclared = False
+        """Whether the file declares outputs in another shape than it gives."""
         self._binding = session.io_binding()
         self._on_stream = on_stream
         self._waits_for_inputs = device.where == "cuda" and not on_stream
@@ -67,7 +73,8 @@ class OrtSession:
         """Fix the addresses of inputs and outputs.
 
         The outputs' sizes follow from the inputs' by the graph's symbols; where they do not (a symbol of the
-        outputs alone), one inference runs here to learn them, again only where an input's shape changes.
+        outputs alone), one inference runs here to learn them, again only where an input's shape changes. Where the
+        file declares other sizes than it gives, the first inference learns them.
         """
         bound = {name: (buffer.ptr, buffer.shape) for name, buffer in inputs.items()}
         if self._captured and bound == self._bound:
@@ -84,7 +91,9 @@ class OrtSession:
 
     def _bind_outputs(self, inputs: Mapping[str, Buffer]) -> None:
         """Give each output memory, which stays the same while its shape does."""
-        shapes = self._declared_shapes(inputs) or self._probed_shapes()
+        declared = self._declared_shapes(inputs)
+        shapes = declared or self._probed_shapes()
+        self._declared, self._misdeclared = declared is not None or not self._graph, False
         self._binding.clear_binding_outputs()
         for output in self._session.get_outputs():
             buffer = self._output_buffer(output.name, shapes[output.name], dtype_of(output))
@@ -104,9 +113,7 @@ class OrtSession:
 
     def _probed_shapes(self) -> dict[str, tuple[int, ...]]:
         """The outputs' shapes as one inference gives them."""
-        names = [node.name for node in self._session.get_outputs()]
-        for name in names:
-            self._binding.bind_output(name, self._device.where)
+        names = self._bind_to_device()
         self._run(self._options(NO_GRAPH))
         return {name: tuple(value.shape()) for name, value in zip(names, self._binding.get_outputs(), strict=True)}
 
@@ -133,7 +140,34 @@ class OrtSession:
         """Run once. Raises CaseFailed in ONNX Runtime's words."""
         if self._waits_for_inputs:
             self._device.synchronize()
-        self._run(self._run_options)
+        if self._misdeclared:
+            self._bind_to_device()
+        try:
+            self._run(self._run_options)
+        except CaseFailed as error:
+            if not self._declared or self._graph:
+                raise
+            self._run_misdeclared(error)
+        self._declared = False
+
+    def _run_misdeclared(self, error: CaseFailed) -> None:
+        """Run with outputs that ONNX Runtime allocates itself: where the file declares them in another shape than it
+        gives, it only warns then, and refuses any memory that is bound. Raises `error`, of the run before, where that
+        is not why."""
+        self._bind_to_device()
+        try:
+            self._run(self._run_options)
+        except CaseFailed:
+            raise error from None
+        self._misdeclared = True
+
+    def _bind_to_device(self) -> list[str]:
+        """Have the next run allocate the outputs, whose names it gives."""
+        names = [node.name for node in self._session.get_outputs()]
+        self._binding.clear_binding_outputs()
+        for name in names:
+            self._binding.bind_output(name, self._device.where)
+        return names
 
     def _run(self, options: onnxruntime.RunOptions) -> None:
         try:
@@ -142,8 +176,20 @@ class OrtSession:
             raise _failed(error) from None
 
     def outputs(self) -> dict[str, Buffer]:
-        """The buffers of `bind`."""
-        return dict(self._outputs)
+        """The buffers of `bind`, or where ONNX Runtime has put the results of the last run."""
+        return self._allocated() if self._misdeclared else dict(self._outputs)
+
+    def _allocated(self) -> dict[str, Buffer]:
+        outputs = zip(self._session.get_outputs(), self._binding.get_outputs(), strict=True)
+        return {node.name: self._held(value, dtype_of(node)) for node, value in outputs}
+
+    def _held(self, value: Any, dtype: np.dtype[Any]) -> Buffer:
+        """An OrtValue as a buffer."""
+        shape, address, on_gpu = tuple(value.shape()), value.data_ptr(), self._device.where == "cuda"
+        size = math.prod(shape) * dtype.itemsize
+        held = None if on_gpu else (ctypes.c_char * size).from_address(address)
+        array = None if held is None else np.frombuffer(held, dtype).reshape(shape)
+        return Buffer(self._device.where, address, shape, dtype, value, array)
 
     def capture_graph(self) -> bool:
         """Run until the provider replays its own graph; False where the variant does not ask for one."""

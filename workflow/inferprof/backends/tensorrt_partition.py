@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ from inferprof.backends.tensorrt_runtime import load
 from inferprof.documents.graph import Left
 from inferprof.model import onnx_graph
 from inferprof.model.operators import COLLECTIVE, dtype_name, full_name, is_foreign
+from inferprof.words import NAMED, counted, some
 
 if TYPE_CHECKING:
     import onnx
@@ -107,7 +109,7 @@ def _under_full_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[int
     import onnx
 
     own = {(function.domain, function.name) for function in model.functions}
-    standard = {schema.name for schema in onnx.defs.get_all_schemas()}
+    standard = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
     asked = copy.deepcopy(model)
     for node in onnx_graph.all_nodes(asked.graph):
         if is_foreign(node) and node.op_type in standard and (node.domain, node.op_type) not in own:
@@ -197,12 +199,30 @@ def render(result: Mapping[str, Any]) -> str:
 def _lines(label: str, part: Mapping[str, Any]) -> list[str]:
     if "not_measured" in part:
         return [f"{label:8} not asked: {part['not_measured']}"]
-    sizes = ", ".join(map(str, part["subgraphs"])) or "none"
-    copied = "of open size" if part["edge_bytes"] is None else f"of {part['edge_bytes']:,} bytes"
-    lines = [f"{label:8} takes {part['taken']} of {part['nodes']} nodes, in subgraphs of {sizes}"]
+    copied = "of open size" if part["edge_bytes"] is None else f"of {counted(part['edge_bytes'], 'byte')}"
+    parts = f", in {_sizes(part['subgraphs'])}" if part["subgraphs"] else ""
+    lines = [f"{label:8} takes {part['taken']} of {part['nodes']} nodes{parts}"]
     if part["left"]:
-        lines.append(f"         {part['edges']} tensors {copied} cross to what is left:")
-    return [
-        *lines,
-        *(f"         {node['op_type']} {node['node']}: {node['why']} ({node['words']})" for node in part["left"]),
-    ]
+        crossing = f"{counted(part['edges'], 'tensor')} {copied} {'cross' if part['edges'] != 1 else 'crosses'} to "
+        lines.append(f"         {crossing if part['edges'] else ''}what is left:")
+    reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for node in part["left"]:
+        reasons.setdefault((node["why"], node["words"]), []).append(node)
+    return [*lines, *(f"         {_together(nodes)}: {why} ({words})" for (why, words), nodes in reasons.items())]
+
+
+def _sizes(subgraphs: Sequence[int]) -> str:
+    """`subgraphs of 3, 1`; of many how many there are, and the smallest and largest."""
+    if len(subgraphs) <= NAMED:
+        return f"subgraphs of {', '.join(map(str, subgraphs))}"
+    ends = dict.fromkeys((min(subgraphs), max(subgraphs)))
+    return f"{len(subgraphs)} subgraphs of {' to '.join(map(str, ends))}"
+
+
+def _together(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """A node with its operator; of several that are left for one reason how many of each operator, and the first."""
+    if len(nodes) == 1:
+        return f"{nodes[0]['op_type']} {nodes[0]['node']}"
+    operators = Counter(node["op_type"] for node in nodes)
+    of = ", ".join(f"{count} {operator}" for operator, count in operators.most_common())
+    return f"{of} ({some([node['node'] for node in nodes])})"

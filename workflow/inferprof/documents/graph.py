@@ -184,19 +184,24 @@ class Node(Document, omit_defaults=False):
 class Cost(Outcome):
     """results/onnx/{model}/{precision}.{shape}.cost.json: FLOPs and bytes of each node."""
 
-    NEEDS: ClassVar[tuple[str, ...]] = ("weights", "nodes")
-    SAID: ClassVar[tuple[str, ...]] = ("inputs", "outputs")
+    NEEDS: ClassVar[tuple[str, ...]] = ("nodes",)
+    SAID: ClassVar[tuple[str, ...]] = ("inputs", "outputs", "weights")
 
     shape: str | None = None
     inputs: Count | UnsetType | None = UNSET
     outputs: Count | UnsetType | None = UNSET
-    weights: Count | None = None
+    weights: Count | UnsetType | None = UNSET
     nodes: list[Node] | None = None
 
     @property
     def moved(self) -> int | None:
         """The bytes that one kernel for all would move: weights, inputs and outputs, each once."""
         return _sum(self.inputs, self.outputs, self.weights)
+
+    @property
+    def in_weights(self) -> int | None:
+        """The bytes of the weights; None where one's size is not known."""
+        return _sum(self.weights)
 
 
 class Sensitive(Document, omit_defaults=False):

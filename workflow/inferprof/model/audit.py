@@ -23,18 +23,20 @@ from inferprof.model.operators import (
     is_unknown,
     nbytes,
 )
-from inferprof.model.products import Product, one_branch, products_of
+from inferprof.model.products import Product, one_branch, products_of, too_small
 from inferprof.model.typed_graph import TypedGraph
-from inferprof.words import counted
+from inferprof.words import NAMED, counted, some
 
 NORMALIZATIONS = (
     *("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization"),
     "SkipLayerNormalization",
 )
-WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
+WHO_KNOWS = {
+    "trt": "runs in TensorRT only",
+    "com.microsoft": "runs in ONNX Runtime only",
+    "ai.onnx.ml": "runs on the CPU in ONNX Runtime",
+}
 """The runtimes that know the operators of a domain outside the standard."""
-SHOWN = 5
-"""How many names an advice gives before it counts the rest."""
 WORTH_SAYING = 0.001
 """Share of the weights' bytes from which on those in a wider type are spoken of."""
 
@@ -82,7 +84,9 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "unaligned": unaligned(products),
         "sparse": sparsity.products(graph),
     }
-    why = typed_graph.contradiction(model, sizes, shapes) if result["products_of_unknown_size"] else None
+    unsized = result["products_of_unknown_size"]
+    small = None if graph.assumed and not shape else too_small(graph)
+    why = small or (typed_graph.contradiction(model, sizes, shapes) if unsized else None)
     said = [f"at these sizes a node of the graph cannot run: {why}"] if why else []
     return {**result, "advice": [*said, *advice(result, products)]}
 
@@ -192,12 +196,12 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
         if left:
             share = sum(entry["macs_share"] for entry in left)
             total = sum(product.with_weight is weighted for product in products)
-            names = _some([f"{entry['name']} ({entry['dtype']})" for entry in left])
+            names = some([f"{entry['name']} ({entry['dtype']})" for entry in left])
             lines.append(
                 f"{len(left)} of {total} {what} ({share:.1%} of the MACs) are not in {result['precision']}: {names}"
             )
     lines += _wide_weights(result)
-    lines += _sparse(result.get("sparse", ()))
+    lines += sparsity.advice(result.get("sparse", ()))
     lines += _padded(result["unaligned"])
     if result["precision"] != REFERENCE and _declared(result["precision"]):
         lines += [
@@ -208,7 +212,7 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
     if pieces := result.get("normalization_in_pieces"):
         lines.append(
             f"{len(pieces)} normalization{'s' * (len(pieces) > 1)} in pieces in float16: a square overflows from 256 "
-            f"on (256² is over 65,504): {_some(pieces)}; export with opset 17 or later, which has it as one node, "
+            f"on (256² is over 65,504): {some(pieces)}; export with opset 17 or later, which has it as one node, "
             "LayerNormalization, or keep these nodes in float32"
         )
     if collectives := result.get("collectives"):
@@ -233,15 +237,15 @@ def _claims(result: Mapping[str, Any]) -> list[str]:
     described = registry.precisions().get(result["precision"])
     if quantized and described and not described.quantized:
         baseline = f"no {REFERENCE} baseline" if result["precision"] == REFERENCE else f"not {result['precision']}"
-        lines.append(f"it is quantized already, {baseline}: {counted(len(quantized), 'node')} ({_some(quantized)})")
+        lines.append(f"it is quantized already, {baseline}: {counted(len(quantized), 'node')} ({some(quantized)})")
     if (bodies := result.get("in_bodies")) and described and described.quantized:
-        nodes = f"{counted(sum(bodies.values()), 'node')} in the bodies of {_some([*bodies])}"
+        nodes = f"{counted(sum(bodies.values()), 'node')} in the bodies of {some([*bodies])}"
         lines.append(f"{nodes} are not in {result['precision']}: quantizers don't look into bodies")
     if other := result.get("not_tensorrt_int8"):
         kinds = "; ".join(dict.fromkeys(other.values()))
         lines.append(
             f"{len(other)} quantizers are not TensorRT's int8, which is signed with a zero point of 0 ({kinds}): "
-            f"{_some([*other])}; quantize again, symmetric"
+            f"{some([*other])}; quantize again, symmetric"
         )
     return lines
 
@@ -253,12 +257,12 @@ def _uncounted(result: Mapping[str, Any], products: Sequence[Product]) -> list[s
         unknown = "".join(f", or that operators of {domain} make" for domain in result.get("uncounted_domains", ()))
         lines.append(
             f"{len(unsized)} of {len(products)} products have sizes that only a run tells{unknown}, and count in no "
-            f"share: {_some(unsized)}"
+            f"share: {some(unsized)}"
         )
     if looped := result.get("products_in_loops_of_unknown_length"):
         lines.append(
             f"{len(looped)} of {len(products)} products are in loops whose length only a run tells, and count in no "
-            f"share: {sum(looped.values()):,} MACs a step ({_some([*looped])})"
+            f"share: {sum(looped.values()):,} MACs a step ({some([*looped])})"
         )
     if branches := result.get("branches"):
         macs = [
@@ -266,19 +270,19 @@ def _uncounted(result: Mapping[str, Any], products: Sequence[Product]) -> list[s
             for branch in branches
         ]
         lines.append(
-            f"which branch of {len(branches)} If runs, only a run tells; that of more MACs is counted: {_some(macs)}"
+            f"which branch of {len(branches)} If runs, only a run tells; that of more MACs is counted: {some(macs)}"
         )
     if assumed := result.get("assumed_sizes"):
-        lines.append(f"counted as 1, since the shape gives no size to them: {_some(assumed)}")
+        lines.append(f"counted as 1, since the shape gives no size to them: {some(assumed)}")
     return lines
 
 
 def _padded(unaligned: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each size; one for all where they are many, as in a convolutional network."""
-    if len(unaligned) > SHOWN:
+    if len(unaligned) > NAMED:
         common = sorted(unaligned, key=lambda entry: -entry["products"])
         sizes = [f"{entry['size']} to {entry['padded']} in {entry['products']}" for entry in common]
-        return [f"{len(unaligned)} sizes are no multiple of 16 (of 32 in 8 bits) and padded: {_some(sizes)} products"]
+        return [f"{len(unaligned)} sizes are no multiple of 16 (of 32 in 8 bits) and padded: {some(sizes)} products"]
     return [
         f"size {entry['size']} ({', '.join(entry['roles'])} of {entry['products']} products, e.g. "
         f"{entry['example']}) is no multiple of {entry['multiple']}: padded to {entry['padded']}, "
@@ -300,29 +304,6 @@ def _wide_weights(result: Mapping[str, Any]) -> list[str]:
     return [f"{share:.1%} of the weights' bytes are in {', '.join(wide)} in this {result['precision']} graph"]
 
 
-def _sparse(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many products have 2:4 sparse weights, and what is in the way of sparse kernels, the commonest first."""
-    if not rows:
-        return []
-    free = sum(not row["obstacles"] for row in rows)
-    exact = sum(not row["broken"] for row in rows)
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        for obstacle in row["obstacles"]:
-            reasons.setdefault(obstacle, []).append(row["name"])
-    ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
-    return [
-        f"{exact} products have 2:4 sparse weights, {free} of them with nothing in the way of a sparse kernel",
-        *(f"sparse weights: {reason} in {len(names)}: {_some(names)}" for reason, names in ordered[:SHOWN]),
-    ]
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
 def _macs(result: Mapping[str, Any]) -> str:
     """Those that are counted; where none is though there are products, not known."""
     left_out = result.get("products_of_unknown_size") or result.get("products_in_loops_of_unknown_length")
@@ -338,7 +319,7 @@ def render(result: Mapping[str, Any]) -> str:
         ("shape", result["shape"] or "every symbol 1"),
         ("MACs", _macs(result)),
         ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
-        ("weights", ", ".join(f"{name} {size / 2**20:.2f} MiB" for name, size in noticed.items())),
+        ("weights", ", ".join(f"{name} {size / 2**20:.2f} MiB" for name, size in noticed.items()) or "none"),
         ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),
         ("softmax", ", ".join(f"{count} {name}" for name, count in result["softmax"].items()) or "none"),
         ("normalization", ", ".join(f"{count} {name}" for name, count in result["normalization"].items()) or "none"),

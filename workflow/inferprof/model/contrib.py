@@ -28,10 +28,11 @@ MATRIX = {
 ATTENTION = {"Attention": (0, 1), "QAttention": (0, 1), "MultiHeadAttention": (0, 1), "GroupQueryAttention": (0, 1)}
 """Those that are several; the first two multiply by the weights of Q, K and V, too."""
 EXPERTS = {"MoE": (0, 2)}
-PRODUCTS = {f"{DOMAIN}::{name}": places for name, places in {**MATRIX, **ATTENTION, **EXPERTS}.items()}
+RECURRENT = {"DynamicQuantizeLSTM": (0, 1)}
+PRODUCTS = {f"{DOMAIN}::{name}": places for name, places in {**MATRIX, **ATTENTION, **EXPERTS, **RECURRENT}.items()}
 WITH_SCORES = frozenset(f"{DOMAIN}::{name}" for name in ATTENTION)
-SEVERAL = frozenset(f"{DOMAIN}::{name}" for name in (*ATTENTION, *EXPERTS))
-IN_TYPE_OF_WEIGHT = frozenset((f"{DOMAIN}::DynamicQuantizeMatMul",))
+SEVERAL = frozenset(f"{DOMAIN}::{name}" for name in (*ATTENTION, *EXPERTS, *RECURRENT))
+IN_TYPE_OF_WEIGHT = frozenset((f"{DOMAIN}::DynamicQuantizeMatMul", f"{DOMAIN}::DynamicQuantizeLSTM"))
 """They quantize the other operand themselves."""
 _LIKE_INPUT = (
     "BiasGelu FastGelu Gelu QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QuickGelu SkipLayerNormalization "
@@ -80,6 +81,9 @@ def macs(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
         chosen = math.prod(shapes.get(node.input[0], (0,))[:-1]) * int(_attributes(node).get("k", 1))
         weights = [name for name in node.input[2::2] if name]
         return chosen * sum(math.prod(shapes.get(name, (0, 0))[1:]) for name in weights)
+    if kind in RECURRENT:  # a step multiplies by both weights, [directions, input or hidden, gates · hidden]
+        steps = math.prod(shapes.get(node.input[0], (0,))[:2])
+        return steps * sum(math.prod(shapes.get(name, (0,))) for name in node.input[1:3])
     scores, widths = attention_scores(node, shapes), _widths(node, shapes)
     projected = 0
     if kind in ("Attention", "QAttention"):
@@ -214,6 +218,11 @@ def _group_query(node: Any, opset: int) -> list[Any]:
     ]
 
 
+def _lstm(node: Any, _: int) -> list[Any]:
+    kept = {name: value for name, value in _attributes(node).items() if name in ("hidden_size", "direction")}
+    return [_made("LSTM", node.input[:3], node.output, **kept)]
+
+
 def _multi_head(node: Any, _: int) -> list[Any] | None:
     """The queries; None where keys and values are in one tensor with them."""
     apart = len(node.input) > 2 and node.input[1]
@@ -243,6 +252,7 @@ _WRITTEN: dict[str, Callable[[Any, int], list[Any] | None]] = {
     **dict.fromkeys(("FusedConv", "NhwcConv", "NhwcFusedConv"), _conv),
     **dict.fromkeys(sorted(SHAPED_BY_TWO), _broadcast),
     "MatMulIntegerToFloat": _to_float,
+    "DynamicQuantizeLSTM": _lstm,
     "MultiHeadAttention": _multi_head,
     "GroupQueryAttention": _group_query,
     "EmbedLayerNormalization": _embedding,

@@ -56,6 +56,8 @@ COMPOSITE = {
     "SkipLayerNormalization": 8,
     "RMSNormalization": 4,  # square, mean, divide, scale
     "SimplifiedLayerNormalization": 4,
+    "MeanVarianceNormalization": 5,  # mean, square, mean, subtract, divide
+    "RotaryEmbedding": 3,  # two multiplies and an add
     "BatchNormalization": 4,  # subtract, divide, scale, shift
     "Gelu": 5,  # divide, erf, add, two multiplies
     **dict.fromkeys((*QUANTIZERS, *DEQUANTIZERS), 2),  # divide, round; subtract, multiply
@@ -66,17 +68,22 @@ ADDED_TO_A_GATE = 2
 BEHIND_GATES = {"LSTM": 5, "GRU": 5, "RNN": 0}
 """FLOPs per value of the hidden state: f·c + i·c', o·tanh(c); r·h, (1 - z)·h' + z·h."""
 _ELEMENTWISE = (
-    "Abs Add And BiasGelu Ceil Clip Cos Div Elu Equal Erf Exp FastGelu Floor Greater GreaterOrEqual HardSigmoid "
-    "HardSwish IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu "
-    "Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tan Tanh Where Xor"
+    "Abs Acos Acosh Add And Asin Asinh Atan Atanh BiasGelu BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil "
+    "Celu Clip Cos Cosh Div Elu Equal Erf Exp FastGelu Floor Greater GreaterOrEqual HardSigmoid HardSwish IsInf "
+    "IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu Reciprocal Relu "
+    "Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor"
 )
 ELEMENTWISE = frozenset(_ELEMENTWISE.split())
-REDUCTIONS = frozenset(("ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool"))
+REDUCTIONS = frozenset(("ArgMax", "ArgMin", "CumProd", "CumSum", "GlobalAveragePool", "GlobalMaxPool"))
 """With all Reduce…: 1 FLOP per input element."""
-POOLINGS = frozenset(("MaxPool", "AveragePool"))
-NO_FLOPS = (
-    VIEWS | PICKS | MOVES | frozenset(("Concat", "Split", "Pad", "Tile", "DepthToSpace", "SpaceToDepth", "ScatterND"))
+POOLINGS = frozenset(("MaxPool", "AveragePool", "LpPool"))
+_ONLY_MOVE = (
+    "BitCast CastLike CenterCropPad Compress Concat ConstantOfShape DepthToSpace EyeLike MaxUnpool NonZero OneHot "
+    "Pad ReverseSequence Scatter ScatterElements ScatterND SpaceToDepth Split Tile Trilu"
 )
+NO_FLOPS = VIEWS | PICKS | MOVES | frozenset(_ONLY_MOVE.split())
+RESIZES = frozenset(("Resize", "Upsample"))
+"""Operators that only move data where their mode is the nearest value, as it is unless given."""
 
 
 def cost(onnx: Path, shape: Shape, spec: ModelSpec | None = None) -> dict[str, Any]:
@@ -157,7 +164,7 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str], outputs: Coll
 def _flops(node: Any, graph: TypedGraph) -> int | None:
     if node.op_type in PRODUCTS:
         return _product_flops(node, graph)
-    if node.op_type in NO_FLOPS:
+    if node.op_type in NO_FLOPS or (node.op_type in RESIZES and _is_nearest(node)):
         return 0
     if node.op_type in REDUCTIONS or node.op_type.startswith("Reduce"):
         return _elements(graph, node.input[0])
@@ -167,6 +174,10 @@ def _flops(node: Any, graph: TypedGraph) -> int | None:
     if node.op_type in COMPOSITE or node.op_type in ELEMENTWISE:
         return _times(_elements(graph, node.output[0]), COMPOSITE.get(node.op_type, 1))
     return None
+
+
+def _is_nearest(node: Any) -> bool:
+    return all(attribute.s == b"nearest" for attribute in node.attribute if attribute.name == "mode")
 
 
 def _product_flops(node: Any, graph: TypedGraph) -> int | None:

@@ -25,11 +25,11 @@ def of_cost(result: Mapping[str, Any]) -> str:
     return _table(
         (
             ("shape", cost.shape or "not known"),
-            ("FLOPs", f"{_sum(nodes, lambda node: node.flops, _flops)} in {counted(len(nodes), 'node')}"),
-            ("products", f"{_sum(products, lambda node: node.flops, _flops)} in {len(products)}"),
-            ("weights", _mib(cost.weights)),
+            ("FLOPs", _sum(nodes, lambda node: node.flops, _flops, f" in {counted(len(nodes), 'node')}")),
+            ("products", _sum(products, lambda node: node.flops, _flops, f" in {len(products)}")),
+            ("weights", _mib(cost.in_weights)),
             ("moved once", f"{_mib(cost.moved)}: weights, inputs and outputs, the least that an inference moves"),
-            ("unfused", f"{_sum(nodes, _moved, _mib)}: each node reads its inputs and writes its outputs"),
+            ("unfused", _sum(nodes, _moved, _mib, ": each node reads its inputs and writes its outputs")),
             ("most FLOPs", ", ".join(f"{node.name} ({node.op}) {(node.flops or 0) / total:.1%}" for node in most)),
         )
     )
@@ -75,12 +75,13 @@ def _moved(node: Node) -> int | None:
     return None if node.operands is None or node.written is None else node.operands + node.written
 
 
-def _sum(nodes: Sequence[Node], of: Callable[[Node], int | None], said: Callable[[int], str]) -> str:
-    """The sum of what is known, and of how many nodes it is not."""
-    values = [of(node) for node in nodes]
-    unknown = sum(value is None for value in values)
-    text = said(sum(value or 0 for value in values))
-    return f"{text} without {counted(unknown, 'node')} of unknown size" if unknown else text
+def _sum(nodes: Sequence[Node], of: Callable[[Node], int | None], said: Callable[[int], str], what: str) -> str:
+    """The sum of what is known and what it is, and of which operators it is not known."""
+    unknown = [node.op for node in nodes if of(node) is None]
+    operators = list(dict.fromkeys(unknown))
+    names = f"{', '.join(operators[:SHOWN])}{' …' * (len(operators) > SHOWN)}"
+    without = f"; not known of {counted(len(unknown), 'node')} ({names})" if unknown else ""
+    return f"{said(sum(of(node) or 0 for node in nodes))}{what}{without}"
 
 
 def _flops(value: float) -> str:

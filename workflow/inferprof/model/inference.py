@@ -178,12 +178,15 @@ def _values(model: Any) -> list[Any]:
 
 
 def _static_shapes(values: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes in which every dimension has a size."""
+    """The shapes in which every dimension has a size.
+
+    ONNX subtracts a window from an input that is smaller, and goes on with what is below 0: that is no size.
+    """
     tensors = {value.name: value.type.tensor_type for value in values}
     return {
         name: tuple(dim.dim_value for dim in tensor.shape.dim)
         for name, tensor in tensors.items()
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+        if tensor.HasField("shape") and all(d.HasField("dim_value") and d.dim_value >= 0 for d in tensor.shape.dim)
     }
 
 

@@ -135,12 +135,16 @@ class ModelSpec:
         """Where a description takes the sizes of symbols; of a bare ONNX file a whole one, in YAML on one line."""
         if self.path.suffix != ".onnx":
             return f"under sizes: in {self.path}"
-        inputs = [(item.name, item.dtype, item.dims) for item in self.inputs]
-        described = onnx_inputs.stub(self.path, inputs, symbols)
+        described = self.stub(symbols)
         guess = (
             " (integers:2 is a guess: token ids want the size of the vocabulary)" if "integers:2" in described else ""
         )
         return f"into {self.path.with_suffix('.yaml')}{guess}, as in {described}"
+
+    def stub(self, symbols: Sequence[str]) -> str:
+        """A description of a bare ONNX file to begin with, with sizes for these symbols: YAML on one line."""
+        inputs = [(item.name, item.dtype, item.dims) for item in self.inputs]
+        return onnx_inputs.stub(self.path, inputs, symbols)
 
     def at(self, shape: Shape) -> Shape:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""
@@ -225,7 +229,7 @@ def _files_of(path: Path) -> Iterator[str]:
 def load(path: Path) -> ModelSpec:
     """Read models/NAME.yaml or a bare models/NAME.onnx. Raises UserError in one line for whatever is wrong in it."""
     if path.suffix == ".onnx":
-        return _from_onnx(path)
+        return of_onnx(path)
     content = read_yaml(path)
     check_schema(content, "model", str(path))
     spec = _from_yaml(path, content)
@@ -308,9 +312,12 @@ def _check_kv_cache(spec: ModelSpec) -> None:
         raise UserError(f"{spec.path}: kv_cache: true: prompt and context stand in shapes, so leave sizes: out")
 
 
-def _from_onnx(path: Path) -> ModelSpec:
-    """A ModelSpec of a bare ONNX file. Raises UserError where the file does not say what to feed."""
-    inputs, opset = onnx_inputs.describe(path)
+def of_onnx(path: Path, *, open_axes: bool = False) -> ModelSpec:
+    """A ModelSpec of a bare ONNX file. Raises UserError where the file does not say what to feed.
+
+    With `open_axes` an axis without a size and a name has a symbol, as `onnx_inputs.describe` offers it.
+    """
+    inputs, opset = onnx_inputs.describe(path, open_axes=open_axes)
     spec = ModelSpec(
         name=path.stem,
         path=path,
@@ -327,7 +334,10 @@ def _data_for(path: Path, name: str, dtype: str) -> str:
     """What fits a type without knowing the model: indices are kept below 2, which any table has."""
     if dtype not in DTYPES:
         of = "of strings" if dtype == "object" else dtype  # NumPy's word for them
-        raise UserError(f"{path}: input {name} is {of}, which cannot be fed; allowed: {', '.join(DTYPES)}")
+        raise UserError(
+            f"{path}: input {name} is {of}, which cannot be fed; allowed: {', '.join(DTYPES)}; cut off what stands "
+            "in front of such inputs, or ask inferprof audit and partition about the graph alone"
+        )
     if dtype.startswith("float"):
         return "normal"
     return "zeros" if dtype == "bool" else "integers:2"

@@ -23,18 +23,24 @@ FOLLOWS = re.compile(r"[*/+%()]|\s-\s")
 """What a name of a dimension has that is an expression of other names."""
 
 
-def describe(path: Path) -> tuple[list[tuple[str, str, Dims]], int]:
+def describe(path: Path, *, open_axes: bool = False) -> tuple[list[tuple[str, str, Dims]], int]:
     """Name, NumPy type and dimensions of each input of a file, and its opset.
 
-    Raises UserError where it has no inputs, or one with a dimension that is not named.
+    Raises UserError where it has no inputs, or one with a dimension that is not named, unless `open_axes` are taken:
+    these have the symbols that are offered.
     """
     model = outline(path)
     values = inputs(model)
     if not values:
         raise UserError(f"{path} has no inputs, so there is nothing to run")
+    if other := [f"{value.name} is {_form(value)}" for value in values if _form(value)]:
+        raise UserError(
+            f"{path}: input {other[0]}, which cannot be fed; allowed: tensors; ask inferprof audit and partition "
+            "about the graph alone"
+        )
     if unshaped := [value.name for value in values if not value.type.tensor_type.HasField("shape")]:
         raise UserError(
-            f"{path}: input {unshaped[0]} has no shape, or is no tensor; "
+            f"{path}: input {unshaped[0]} has no shape; "
             f"describe the inputs in {path.with_suffix('.yaml')} (source: onnx, onnx: {path.name})"
         )
     for value in values:
@@ -45,12 +51,19 @@ def describe(path: Path) -> tuple[list[tuple[str, str, Dims]], int]:
                     "export it again with a size or a name there"
                 )
     symbols = _symbols(values)
-    described = [(value.name, dtype(value), _dims(value, symbols)) for value in values]
-    for value in values:
+    offered = _offered(values, symbols)
+    described = [(value.name, dtype(value), _dims(value, symbols, offered)) for value in values]
+    for value in values if not open_axes else ():
         for axis, dim in enumerate(dimensions(value)):
             if _is_unnamed(dim, axis, symbols):
                 raise UserError(_unnamed(path, value, axis, described))
     return described, opset(model)
+
+
+def _form(value: onnx.ValueInfoProto) -> str:
+    """`a sequence`, `an optional`: what an input is that is no tensor; else nothing."""
+    kind = (value.type.WhichOneof("value") or "").removesuffix("_type").replace("_", " ")
+    return "" if kind in ("", "tensor") else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _is_unnamed(dim: Any, axis: int, symbols: Mapping[str, str]) -> bool:
@@ -105,14 +118,28 @@ def _symbols(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     return symbols
 
 
-def _dims(value: onnx.ValueInfoProto, symbols: Mapping[str, str]) -> Dims:
-    """Sizes and symbols of an input. An axis 0 without either is the batch; another one gets a symbol to offer."""
-    dims: list[int | str] = []
-    for axis, dim in enumerate(dimensions(value)):
-        if dim.dim_value > 0:
-            dims.append(dim.dim_value)
-        elif _is_unnamed(dim, axis, symbols):
-            dims.append(f"{'abcdefghijklmnopqrstuvwxyz'[axis % 26]}{UNNAMED}")
-        else:
-            dims.append(symbols.get(dim.dim_param, BATCH))
-    return tuple(dims)
+def _offered(values: Iterable[onnx.ValueInfoProto], symbols: Mapping[str, str]) -> dict[tuple[str, int], str]:
+    """Input and axis → the symbol that is offered for an axis without a size and a name.
+
+    Inputs of the same dimensions, such as the ids and the mask of a sentence, have the same; a state of a network has
+    not those of the sequence beside it.
+    """
+    forms: dict[str, Any] = {}
+    offered: dict[tuple[str, int], str] = {}
+    for value in values:
+        form = [(dim.dim_value, dim.dim_param) for dim in dimensions(value)]
+        for axis, dim in enumerate(dimensions(value)):
+            if _is_unnamed(dim, axis, symbols):
+                symbol = f"{'abcdefghijklmnopqrstuvwxyz'[axis % 26]}{UNNAMED}"
+                if forms.setdefault(symbol, form) != form:
+                    symbol = re.sub("[^a-z]", "", value.name.lower()) + symbol
+                offered[value.name, axis] = symbol
+    return offered
+
+
+def _dims(value: onnx.ValueInfoProto, symbols: Mapping[str, str], offered: Mapping[tuple[str, int], str]) -> Dims:
+    """Sizes and symbols of an input. An axis 0 without either is the batch; another one has what is offered."""
+    return tuple(
+        dim.dim_value if dim.dim_value > 0 else offered.get((value.name, axis)) or symbols.get(dim.dim_param, BATCH)
+        for axis, dim in enumerate(dimensions(value))
+    )

@@ -35,6 +35,8 @@ RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Operators that go through a sequence step by step, and their gates."""
 FUSED = frozenset(("Add", "BatchNormalization", "Clip", "LeakyRelu", "Relu"))
 """What may stand behind a product and be fused with it: its bias, its activation."""
+WINDOWED = frozenset(("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"))
+"""Operators whose window lies in the axes behind batch and channels."""
 NO_SINGLE_PRODUCT = frozenset(("Einsum", "Attention", *RECURRENT)) | contrib.SEVERAL
 
 
@@ -84,6 +86,30 @@ def _computed_in(node: Any, left: str, right: str, graph: TypedGraph) -> str:
     if node.op_type in contrib.IN_TYPE_OF_WEIGHT:
         return graph.operand_type(right)
     return max((graph.operand_type(tensor) for tensor in (left, right)), key=bits)
+
+
+def too_small(graph: TypedGraph) -> str | None:
+    """The first node whose window is larger than what it goes over, with its padding: runtimes refuse that, of which
+    ONNX says nothing, or infers a size."""
+    nodes = (node for node in graph.nodes if node.op_type in WINDOWED and graph.runs(node) != 0)
+    return next(filter(None, (_too_small(node, graph) for node in nodes)), None)
+
+
+def _too_small(node: Any, graph: TypedGraph) -> str | None:
+    given = {a.name: a.s if a.name == "auto_pad" else list(a.ints) for a in node.attribute}
+    weight = () if "Pool" in node.op_type else graph.shapes.get(node.input[PRODUCTS[node.op_type][1]], ())
+    window = given.get("kernel_shape") or weight[2:]
+    over = graph.shapes.get(node.input[0], ())[2:]
+    if len(over) != len(window) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        return None
+    pads = given.get("pads") or [0] * 2 * len(over)
+    padded = [sum(sizes) for sizes in zip(over, pads[: len(over)], pads[len(over) :], strict=True)]
+    dilated = [step * (k - 1) + 1 for step, k in zip(given.get("dilations") or [1] * len(over), window, strict=True)]
+    if all(size >= least for size, least in zip(padded, dilated, strict=True)):
+        return None
+    return (
+        f"{node.op_type} {node.name or node.output[0]} has a window of {dilated} and gets {padded}, which is smaller"
+    )
 
 
 def one_branch(graph: TypedGraph) -> tuple[TypedGraph, list[dict[str, Any]]]:

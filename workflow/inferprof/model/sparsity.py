@@ -10,6 +10,7 @@ import numpy as np
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, bits
 from inferprof.model.products import FUSED, product_of
 from inferprof.model.typed_graph import TypedGraph
+from inferprof.words import NAMED, counted, some
 
 Array = np.ndarray[Any, Any]
 GROUP = 4
@@ -156,3 +157,21 @@ def _end(tensor: str, readers: Mapping[str, Sequence[Any]], graph: TypedGraph) -
             break
         tensor = following[0].output[0]
     return tensor
+
+
+def advice(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many products have 2:4 sparse weights, and what is in the way of sparse kernels, the commonest first."""
+    exact = sum(not row["broken"] for row in rows)
+    if not exact:
+        halves = f"half of the weights or more are 0 in {counted(len(rows), 'product')}, none of them 2:4 sparse"
+        return [f"{halves}: {some([row['name'] for row in rows])}"] if rows else []
+    free = sum(not row["obstacles"] for row in rows)
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        for obstacle in row["obstacles"]:
+            reasons.setdefault(obstacle, []).append(row["name"])
+    ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
+    return [
+        f"{exact} products have 2:4 sparse weights, {free} of them with nothing in the way of a sparse kernel",
+        *(f"sparse weights: {reason} in {len(names)}: {some(names)}" for reason, names in ordered[:NAMED]),
+    ]

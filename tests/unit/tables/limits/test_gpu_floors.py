@@ -78,3 +78,21 @@ def test_a_study_without_a_gpu_has_the_floors_of_all_gpus_and_one_with_a_gpu_non
     results.ok("vit/fp16/ort_cuda/default/b8", 10.0, gpu=True)
     results.plan()
     assert section.build(evidence_of(results)) == ()
+
+
+def test_a_graph_of_which_no_operator_is_counted_has_no_floor() -> None:
+    trees = graph(0, 10**6)
+    for node in trees["nodes"]:
+        node |= {"flops": None, "op": "Trees", "product": False}
+    (floor,) = gpu_floors.floors(msgspec.convert(trees, Cost), [T4])
+    assert floor.ns is None
+    assert "Trees" in floor.not_known
+
+
+def test_outputs_whose_size_only_a_run_tells_leave_a_lower_bound() -> None:
+    found = graph(65 * 10**9, 10**6) | {"outputs": None}
+    (floor,) = gpu_floors.floors(msgspec.convert(found, Cost), [T4])
+    assert floor.ns == pytest.approx(1e6)
+    found["nodes"][0]["flops"] = None
+    (unknown,) = gpu_floors.floors(msgspec.convert(found, Cost), [T4])
+    assert unknown.ns is None

@@ -51,7 +51,6 @@ NOTE: Final = (
 )
 SMALL_NS: Final = 1e4
 """Ours: below it times are in µs."""
-NO_SIZE: Final = "the sizes of the graph are not known"
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
@@ -79,7 +78,7 @@ def _graph(graph: tuple[str, str, str], cost: Cost) -> list[Cell]:
     needed = gpu_floors.needed_bytes(cost)
     return [
         *map(words, (model, shape, precision)),
-        missing(NO_SIZE) if needed is None else number(needed / MIB, mebibytes(needed)),
+        missing(gpu_floors.NO_SIZE) if needed is None else number(needed / MIB, mebibytes(needed)),
     ]
 
 

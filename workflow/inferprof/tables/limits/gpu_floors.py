@@ -18,6 +18,10 @@ from inferprof.tables import roofs
 from inferprof.tables.limits.roofline import Limit
 from inferprof.tables.roofs import CUDA_CORES, Roofs
 
+NO_SIZE: Final = "the sizes of the graph are not known"
+PARTS: Final = 3
+"""What is moved: inputs, outputs and weights. Without the outputs, whose size often only a run tells, it is still a
+lower bound, where all products are counted."""
 FASTER: Final = "_accumulate_fp16"
 """How the columns end of rates that may be higher than the kind's own, of GeForce."""
 WITHOUT_TF32: Final = (
@@ -39,7 +43,7 @@ class Floor:
 def needed_bytes(cost: Cost) -> int | None:
     """The memory that a graph needs at least: its weights, and what its largest node reads and writes."""
     nodes = [(node.read or 0) + (node.written or 0) for node in cost.nodes or ()]
-    return None if cost.weights is None else cost.weights + max(nodes, default=0)
+    return None if cost.in_weights is None else cost.in_weights + max(nodes, default=0)
 
 
 def floors(cost: Cost, gpus: Iterable[Peaks]) -> list[Floor]:
@@ -52,18 +56,28 @@ def floors(cost: Cost, gpus: Iterable[Peaks]) -> list[Floor]:
 def _floor(cost: Cost, gpu: Peaks, largest_l2: int) -> Floor:
     limits = _limits(gpu)
     nodes = [node for node in cost.nodes or () if node.flops]
-    if cost.moved is None:
-        return Floor(gpu, None, not_known="the sizes of the graph are not known")
+    if uncounted := _uncounted(cost):
+        return Floor(gpu, None, not_known=f"the FLOPs of its operators are not known ({', '.join(uncounted)})")
+    sizes = [part for part in (cost.inputs, cost.outputs, cost.weights) if isinstance(part, int)]
+    if len(sizes) < PARTS and any(node.product and node.flops is None for node in cost.nodes or ()):
+        return Floor(gpu, None, not_known=NO_SIZE)
+    moved = sum(sizes)
     if unknown := sorted({limits.kind(node) for node in nodes} - set(limits.flops)):
         return Floor(gpu, None, not_known=f"its datasheet has no rate of {', '.join(unknown)}")
     products = sum(limits.compute_s(node) or 0.0 for node in nodes if node.product)
     others = sum(node.flops or 0 for node in nodes if not node.product)
     computing = max(products, others / limits.flops[CUDA_CORES].value if others else 0.0)
-    in_l2 = cost.moved <= (largest_l2 if gpu.l2_bytes is None else gpu.l2_bytes)
-    moving = 0.0 if in_l2 or gpu.bandwidth is None else cost.moved / gpu.bandwidth
+    in_l2 = moved <= (largest_l2 if gpu.l2_bytes is None else gpu.l2_bytes)
+    moving = 0.0 if in_l2 or gpu.bandwidth is None else moved / gpu.bandwidth
     if not computing and not moving:
         return Floor(gpu, 0.0)
     return Floor(gpu, max(computing, moving) * 1e9, "compute" if computing >= moving else "memory")
+
+
+def _uncounted(cost: Cost) -> list[str]:
+    """The operators of a graph of which none has known FLOPs, as of trees; empty where some has."""
+    nodes = [node for node in cost.nodes or () if node.flops != 0]
+    return sorted({node.op for node in nodes}) if all(node.flops is None for node in nodes) else []
 
 
 def _limits(gpu: Peaks) -> Roofs:
