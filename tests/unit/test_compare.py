@@ -290,6 +290,30 @@ def test_hosts_of_nearly_the_same_speed_are_not_mentioned():
     assert (found.differences, only(found).note) == ((), "")
 
 
+CPU = Case("vit", "fp32", "ort_cpu", "default", "b8")
+
+
+@pytest.mark.parametrize(
+    ("case", "ms", "yardstick", "verdict"),
+    [
+        (CPU, 13.9, 1.4, "undecided"),
+        (CPU, 16.0, 1.4, "slower"),
+        (CPU, 10.4, 1.0, "slower"),
+        (CPU, 7.5, 0.7, "undecided"),
+        (CPU, 6.0, 0.7, "faster"),
+        (VIT, 13.9, 1.4, "slower"),
+    ],
+)
+def test_what_the_speed_of_a_host_may_be_all_of_is_undecided_on_a_cpu(
+    case: Case, ms: float, yardstick: float, verdict: str
+) -> None:
+    a, b = on_host(1_000_000, case=case), on_host(round(1e6 * yardstick), case=case, ms=ms)
+    compared_case = only(compared(a, b))
+    assert compared_case.verdict == verdict
+    assert compared_case.ratio is not None
+    assert ("by the clock" in compared_case.ratio.reason) == (verdict == "undecided")
+
+
 def test_yardsticks_of_two_pythons_are_not_compared():
     found = compared(on_host(1_000_000), on_host(1_450_000, python="3.13.0"))
     assert found.differences == (compare.Difference("Python", "3.12.3", "3.13.0"),)

@@ -34,7 +34,7 @@ _FENCED: Final = re.compile(
 )
 """JSON between the fences of Markdown; tables and logs are found amid other lines."""
 _LINE_END: Final = re.compile("\r*\n|\r")
-"""Also doubled, as a text that was converted twice has it. TensorRT's names hold other separators of str.splitlines."""
+"""Also doubled, as in a text that was converted twice. TensorRT's names hold other separators of str.splitlines."""
 _INDENTED: Final = re.compile(" {4}|\t")
 """How Markdown marks code without fences."""
 _DAY: Final = r"\d{4}-\d\d-\d\d"

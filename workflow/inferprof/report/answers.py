@@ -107,7 +107,7 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     why, do_next = NOT_DIAGNOSED, NO_ACTION
     if diagnosis and diagnosis.verdict and scale is not None:
         why, do_next = _why(diagnosis.verdict, scale, best), _do_next(best, diagnosis.verdict)
-    if best.doubted and do_next.startswith(NO_ACTION):
+    if best.passed_over or (best.doubted and do_next.startswith(NO_ACTION)):
         do_next = MEASURE_AGAIN
     return Answer(model, shape, title, _use(best), why, do_next, best, others)
 
@@ -132,16 +132,17 @@ def _use(best: Winner) -> str:
     """`fp16/ort_cuda/graph, 1.06 ms (1.05 to 1.08, n 236), 944 items/s, 2.87× (2.85 to 2.93) as fast`."""
     ties = f". Not distinguishable from {few(best.ties)}" if best.ties else ""
     rate = three_digits(best.items_per_s)
-    return f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}{_doubted(best)}"
+    use = f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}"
+    if best.doubted is None:
+        return use
+    if best.passed_over:
+        return f"nothing yet. {_doubted(best.doubted, best.boundary)}. In no doubt: {use}"
+    return f"{use}. {_doubted(best.doubted, best.boundary)}"
 
 
-def _doubted(best: Winner) -> str:
-    """The case that was measured faster, where that measurement is in doubt."""
-    row = best.doubted
-    if row is None:
-        return ""
-    took = three_digits(row[f"{best.boundary}_ms"])
-    return f". {name_of(row)} took {took} ms, in doubt: {row[f'{best.boundary}_doubt']}"
+def _doubted(row: Mapping[str, Any], boundary: str) -> str:
+    """A case that was measured faster, where that measurement is in doubt."""
+    return f"{name_of(row)} took {three_digits(row[f'{boundary}_ms'])} ms, in doubt: {row[f'{boundary}_doubt']}"
 
 
 def latency(row: Mapping[str, Any], boundary: str) -> str:
@@ -164,6 +165,8 @@ def _others(
 def _in_short(best: Winner, baseline: str | None) -> str:
     """`fp16/ort_cuda/graph, 0.610 ms, 2.43× ± 0.32 %`; its ties; what was faster, in doubt."""
     parts = [best.name, f"{three_digits(best.median_ms)} ms", *_gain_in_short(best, baseline)]
+    if best.passed_over and best.doubted:
+        return f"nothing yet: {_doubted(best.doubted, best.boundary)}; in no doubt {', '.join(parts)}"
     if best.ties:
         first, *rest = sorted(best.ties, key=lambda name: name != baseline)
         parts.append(f"not distinguishable from {first}{f' and {len(rest)} more' if rest else ''}")
