@@ -82,7 +82,7 @@ def stage(name: str) -> Iterator[None]:
 def failure(error: CaseFailed) -> dict[str, Any]:
     """What the document of a failed stage says instead of its content."""
     notes = {"notes": error.notes} if error.notes else {}
-    return {"status": "failed", "stage": error.stage, "reason": str(error), **notes}
+    return {"status": "failed", "stage": error.stage, "reason": escape.text(str(error)), **notes}
 
 
 def attempt(

@@ -66,6 +66,11 @@ def _loaded(path: Path) -> ModuleType:
     return module
 
 
+def from_outside(function: Callable[..., Any]) -> bool:
+    """Whether a function of a plug-in is out of such a file."""
+    return function.__module__.startswith(OUTSIDE_MODULE)
+
+
 def _is_plugin(value: object) -> bool:
     """Whether a constant of a module is of a dataclass of ours: one with a name, as each kind of plug-in has."""
     kind = type(value)

@@ -24,7 +24,7 @@ def of(plugin: str, refuses: Callable[..., str | None], *asked: Any) -> str | No
     """
     try:
         with without_exit():
-            reason: Any = refuses(*asked)
+            reason: object = refuses(*asked)
     except UserError:
         raise
     except Exception as error:
