@@ -34,8 +34,8 @@ _FENCED: Final = re.compile(
 )
 """JSON between the fences of Markdown; tables and logs are found amid other lines."""
 _LINE_END: Final = re.compile("\r*\n|\r")
-"""Also doubled, as in a text that was converted twice. TensorRT's names hold other separators of str.splitlines."""
-_INDENTED: Final = re.compile(" {4}|\t")
+"""Also doubled, as text that was converted twice has it. TensorRT's names hold what else str.splitlines splits at."""
+_INDENTED: Final = re.compile(r" {4}|\t")
 """How Markdown marks code without fences."""
 _DAY: Final = r"\d{4}-\d\d-\d\d"
 _TIME: Final = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"

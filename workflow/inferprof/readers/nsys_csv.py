@@ -30,6 +30,7 @@ SIZES: Final[Mapping[str, int]] = {
 OLDER_COLUMNS: Final[Mapping[str, str]] = {
     "Time(%)": "Time (%)",
     "Operations": "Count",
+    "Calls": "Num Calls",
     "Total": "Total (KiB)",
     **{
         f"{long}{unit}": f"{short} (ns)"
