@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.unit.facts import facts
+from tests.unit.facts import facts, naming
 
 onnx = pytest.importorskip("onnx")
 
