@@ -80,6 +80,28 @@ def test_axes_without_a_name_are_assumed_until_a_description_beside_the_file_has
     assert (described.shape.as_dict(), described.assumed) == ({"b": 1, "bunnamed": 7}, ())
 
 
+@pytest.mark.parametrize(
+    ("expression", "shape", "size", "assumed"),
+    [
+        ("past.length + 1", None, 129, ["pastlength", "seq"]),
+        ("past.length + seq", "b2_pastlength7seq3", 10, []),
+        ("(seq*past.length)//2 - batch", "b2_pastlength7seq3", 8, []),
+        ("floor(seq/2)", "b2_pastlength7seq3", 128, ["bunnamed"]),
+    ],
+)
+def test_a_size_that_follows_from_others_is_no_guess(
+    expression: str, shape: str | None, size: int, assumed: list[str], tmp_path: Path
+) -> None:
+    dims = {"past": ["batch", "past.length"], "ids": ["batch", "seq"], "mask": ["batch", expression]}
+    values = [onnx.helper.make_tensor_value_info(name, 1, axes) for name, axes in dims.items()]
+    outputs = [onnx.helper.make_tensor_value_info("y", 1, None)]
+    node = onnx.helper.make_node("Concat", [*dims], ["y"], axis=1)
+    path = tmp_path / "cache.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", values, outputs)), path)
+    asked = quick.asked(path, shape)
+    assert (asked.shape.as_dict()["bunnamed"], sorted(asked.assumed)) == (size, assumed)
+
+
 def test_a_part_that_fails_takes_no_other_with_it(embedding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ValueError("planted")

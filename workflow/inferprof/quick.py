@@ -18,8 +18,9 @@ from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.machine import hardware, peaks
 from inferprof.measure import iterations, timing
-from inferprof.model import audit, cost, model_spec, onnx_file
+from inferprof.model import audit, cost, model_spec, onnx_file, onnx_inputs
 from inferprof.model.model_spec import ModelSpec
+from inferprof.model.onnx_inputs import OPEN_SIZE
 from inferprof.report.sections.gpu_floors import SHOWN
 from inferprof.tables.limits import gpu_floors
 from inferprof.units import NS_PER_MS
@@ -27,8 +28,6 @@ from inferprof.words import counted, figure, ms
 
 OWN: Final = "own"
 """In place of a number format: that of the graph, whatever it is."""
-ASSUMED: Final = 128
-"""The size of a symbol that neither the file nor the user gives one."""
 BUDGET_S: Final = 1.0
 PROFILED: Final = 3
 """Iterations under ONNX Runtime's profile."""
@@ -58,9 +57,11 @@ def asked(onnx: Path, label: str | None) -> Asked:
     given = Shape.parse(label or "b1")
     if not spec.has(given):
         spec.at(given)
-    assumed = tuple(symbol for symbol in spec.unsized if symbol not in given.as_dict())
-    shape = Shape((*given.sizes, *((symbol, ASSUMED) for symbol in assumed)))
-    return Asked(onnx, spec, spec.at(shape), assumed)
+    open_sizes = {symbol: OPEN_SIZE for symbol in spec.unsized if symbol not in given.as_dict()}
+    follow = onnx_inputs.implied(onnx, {**open_sizes, **given.as_dict()})
+    open_sizes |= {symbol: size for symbol, size in follow.items() if symbol in open_sizes}
+    shape = Shape((*given.sizes, *open_sizes.items()))
+    return Asked(onnx, spec, spec.at(shape), tuple(symbol for symbol in open_sizes if symbol not in follow))
 
 
 def _spec(onnx: Path) -> ModelSpec:
@@ -124,8 +125,8 @@ def _guessed(graph: Asked) -> Iterator[str]:
     if graph.spec.path != graph.onnx:
         return
     if graph.assumed:
-        sizes = "_".join(f"{symbol}N" for symbol in graph.assumed)
-        yield f"  {'':20}sizes of {ASSUMED} are a guess: --shape b{graph.shape.batch}_{sizes} gives others"
+        sizes = "".join(f"{symbol}N" for symbol in graph.assumed)
+        yield f"  {'':20}sizes of {OPEN_SIZE} are a guess: --shape b{graph.shape.batch}_{sizes} gives others"
     described = f"{graph.onnx.with_suffix('.yaml')}, as in {graph.spec.stub(graph.spec.unsized)}"
     yield f"  {'':20}what it is fed with is a guess, too: correct that in {described}"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     import onnx
 
 Dims = tuple[int | str, ...]
+ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+OPEN_SIZE = 128
+"""What stands for a size that nobody gives."""
 UNNAMED = "unnamed"
 """How the symbol ends that is offered for an axis without a size and a name."""
 FOLLOWS = re.compile(r"[*/+%()]|\s-\s")
@@ -82,14 +93,55 @@ def _unnamed(path: Path, value: onnx.ValueInfoProto, axis: int, described: Seque
     )
 
 
+def implied(path: Path, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of axes that follow from others (`past_length + 1`), by the symbols that are offered for them, as far
+    as `sizes` of the others tell them."""
+    values = inputs(outline(path))
+    symbols = _symbols(values)
+    known = {name: sizes[symbol] for name, symbol in symbols.items() if symbol in sizes}
+    axes = {value.name: dimensions(value) for value in values}
+    expressions = {symbol: axes[name][axis].dim_param for (name, axis), symbol in _offered(values, symbols).items()}
+    found = {symbol: _evaluated(expression, known) for symbol, expression in expressions.items()}
+    return {symbol: size for symbol, size in found.items() if size is not None and size > 0}
+
+
+def _evaluated(expression: str, sizes: Mapping[str, int]) -> int | None:
+    """The value of whole numbers and names of dimensions under + - * // %; None where there is anything else."""
+    numbered = {name: f"d{number}" for number, name in enumerate(sorted(sizes, key=len, reverse=True))}
+    for name, short in numbered.items():
+        expression = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.])", f" {short} ", expression)
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return None
+    return _value(tree.body, {numbered[name]: size for name, size in sizes.items()})
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.Name):
+        return sizes.get(node.id)
+    if not isinstance(node, ast.BinOp) or type(node.op) not in ARITHMETIC:
+        return None
+    left, right = _value(node.left, sizes), _value(node.right, sizes)
+    divides = isinstance(node.op, (ast.FloorDiv, ast.Mod))
+    if left is None or right is None or (divides and not right):
+        return None
+    return ARITHMETIC[type(node.op)](left, right)
+
+
 def stub(path: Path, described: Sequence[tuple[str, str, Dims]], open_sizes: Sequence[str]) -> str:
-    """A description of an ONNX file to begin with, in YAML on one line; each open size is 128 in it."""
+    """A description of an ONNX file to begin with, in YAML on one line; each open size is OPEN_SIZE in it, or what
+    follows from that."""
     inputs = ", ".join(
         f"{{name: {json.dumps(name)}, dtype: {dtype}, dims: [{', '.join(map(str, dims))}]"
         f"{'' if dtype.startswith('float') else ', data: integers:2'}}}"
         for name, dtype, dims in described
     )
-    sizes = ", ".join(f"{symbol}: 128" for symbol in open_sizes)
+    open_symbols = {dim: OPEN_SIZE for _, _, dims in described for dim in dims if isinstance(dim, str)}
+    follow = implied(path, {**open_symbols, BATCH: 1})
+    sizes = ", ".join(f"{symbol}: {follow.get(symbol, OPEN_SIZE)}" for symbol in open_sizes)
     return f"{{source: onnx, onnx: {json.dumps(path.name)}, inputs: [{inputs}], sizes: {{{sizes}}}}}"
 
 

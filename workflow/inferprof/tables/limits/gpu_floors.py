@@ -77,7 +77,8 @@ def _floor(cost: Cost, gpu: Peaks, largest_l2: int) -> Floor:
 def _uncounted(cost: Cost) -> list[str]:
     """The operators of a graph of which none has known FLOPs, as of trees; empty where some has."""
     nodes = [node for node in cost.nodes or () if node.flops != 0]
-    return sorted({node.op for node in nodes}) if all(node.flops is None for node in nodes) else []
+    counted = any(node.product or node.flops is not None for node in nodes)
+    return [] if counted else sorted({node.op for node in nodes})
 
 
 def _limits(gpu: Peaks) -> Roofs:
