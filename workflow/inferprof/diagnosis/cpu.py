@@ -28,7 +28,7 @@ from inferprof.findings import (
     Threshold,
 )
 from inferprof.plugins import Check
-from inferprof.tables.nodes.providers import computed_on_cpu, first_run_alone, per_run
+from inferprof.tables.nodes.providers import by_type, computed_on_cpu, first_run_alone, per_run
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.schema import of_first
 from inferprof.units import GIGA, NS_PER_MS
@@ -194,7 +194,7 @@ def _by_type(frames: Frames) -> pd.Series[float]:
     own = computed_on_cpu(per_run(rows))
     if own.empty:
         raise NotAssessed("operators that the CPU computes: another provider has them all")
-    return own.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    return by_type(own)
 
 
 # --- conversions -----------------------------------------------------------------------------------------------

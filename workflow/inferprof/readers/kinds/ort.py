@@ -74,7 +74,7 @@ def _settled(kernels: Sequence[Mapping[str, Any]], profile: OrtProfile) -> list[
 def _of_cpu(nodes: pd.DataFrame) -> Iterator[Answer]:
     """The operators that the CPU computes itself, and those left to it by another provider: of an NPU, or of any that
     is no GPU's, which the checks of a session look at."""
-    from inferprof.tables.nodes.providers import computed_on_cpu
+    from inferprof.tables.nodes.providers import by_type, computed_on_cpu
 
     copied = nodes["op_type"].str.startswith("Memcpy")
     computed, copies = computed_on_cpu(nodes[~copied]), nodes[copied]
@@ -90,7 +90,7 @@ def _of_cpu(nodes: pd.DataFrame) -> Iterator[Answer]:
             TOOL,
             float(computed["share"].sum() + copies["share"].sum()),
         )
-    yield from operators(computed.groupby("op_type")["share"].sum(), TOOL)
+    yield from operators(by_type(computed), TOOL)
 
 
 def placement(nodes: pd.DataFrame) -> str:
