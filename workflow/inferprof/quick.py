@@ -128,7 +128,7 @@ def _guessed(graph: Asked) -> Iterator[str]:
         sizes = "".join(f"{symbol}N" for symbol in graph.assumed)
         yield f"  {'':20}sizes of {OPEN_SIZE} are a guess: --shape b{graph.shape.batch}_{sizes} gives others"
     described = f"{graph.onnx.with_suffix('.yaml')}, as in {graph.spec.stub(graph.spec.unsized)}"
-    yield f"  {'':20}what it is fed with is a guess, too: correct that in {described}"
+    yield f"  {'':20}what it is fed with is a guess: correct that in {described}"
 
 
 def _operators(request: run_request.RunRequest, record: dict[str, Any]) -> str:

@@ -131,6 +131,20 @@ def test_a_broken_file_is_a_failed_case(matmul: Path, opening: Opening) -> None:
         pass
 
 
+def test_an_output_that_is_no_tensor_is_a_failed_case_with_what_to_do(
+    small_model: Callable[..., Path], opening: Opening, host: Host, x: Array
+) -> None:
+    import onnx
+
+    model = small_model([("SequenceConstruct", ["x", "x"], ["y"], {})], [("y", "FLOAT", ["b", 4])])
+    made = onnx.load(model)
+    element = onnx.helper.make_tensor_type_proto(1, ["b", 4])
+    made.graph.output[0].type.CopyFrom(onnx.helper.make_sequence_type_proto(element))
+    onnx.save(made, model)
+    with pytest.raises(CaseFailed, match=naming("y", "seq", "without")), ort.open_cpu(opening(model)) as session:
+        session.bind({"x": host(x)})
+
+
 def test_an_output_that_numpy_has_no_type_for_is_a_failed_case(
     small_model: Callable[..., Path], opening: Opening, host: Host, x: Array
 ) -> None:

@@ -107,6 +107,13 @@ def test_a_file_that_names_only_another_domains_opset_is_counted_with_a_remark(t
     assert (result["macs"], result["no_opset"]) == (2 * 8 * 4, True)
 
 
+def test_a_graph_of_another_domain_alone_needs_no_opset_of_onnxs_own(tmp_path: Path) -> None:
+    graph = "g (float[b,4] x) => (float[b,4] y) { y = ai.onnx.ml.Scaler<offset = [1.0], scale = [2.0]>(x) }"
+    assert audited(tmp_path, parsed(graph, '"ai.onnx.ml": 1'))["no_opset"] is False
+    facts = export.export(model_spec.load(tmp_path / "m.onnx"), tmp_path / "fp32.onnx")
+    assert facts["nodes"] == 1
+
+
 def test_int8_with_a_zero_point_is_not_tensorrts(repository: Path) -> None:
     result = audit.audit(repository / ONNX / "uint8.onnx", "int8", None)
     assert result["not_tensorrt_int8"] == {"q": "uint8, zero point 128", "dq": "uint8, zero point 128"}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.unit.facts import naming
 from tests.unit.planted import Residual, request
 
+from inferprof.errors import CaseFailed
 from inferprof.model import audit
 from inferprof.plugins import Precision
 from inferprof.precisions import ptq
@@ -48,3 +51,21 @@ def test_where_fp32_helps_no_more_the_graph_is_the_one_that_was_asked_for(
         methods.append(INT8.convert(dataclasses.replace(asked, options=options))["method"])
         graphs.append(asked.out.read_bytes())
     assert graphs[0] == graphs[1] and methods[0] == methods[1]
+
+
+def test_a_tensor_of_nearly_one_value_fails_with_the_calibration_that_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        ranges = np.array([1, 1 + 2e-7], np.float32)
+        try:
+            np.histogram(ranges, bins=128)
+        except ValueError as error:
+            raise CaseFailed(f"ModelOpt: ValueError: {error}") from error
+
+    graph = Residual(2)
+    graph.block()
+    asked = request(graph.model(), tmp_path)
+    monkeypatch.setattr(ptq, "_quantized", fail)
+    with pytest.raises(CaseFailed, match=naming("entropy", "calibration", "max")):
+        INT8.convert(dataclasses.replace(asked, options={**INT8.options, "samples": 8}))

@@ -91,13 +91,14 @@ class OrtSession:
 
     def _bind_outputs(self, inputs: Mapping[str, Buffer]) -> None:
         """Give each output memory, which stays the same while its shape does."""
+        dtypes = {node.name: dtype_of(node) for node in self._session.get_outputs()}
         declared = self._declared_shapes(inputs)
         shapes = declared or self._probed_shapes()
         self._declared, self._misdeclared = declared is not None or not self._graph, False
         self._binding.clear_binding_outputs()
-        for output in self._session.get_outputs():
-            buffer = self._output_buffer(output.name, shapes[output.name], dtype_of(output))
-            self._binding.bind_output(output.name, buffer.where, 0, buffer.dtype.type, buffer.shape, buffer.ptr)
+        for name, dtype in dtypes.items():
+            buffer = self._output_buffer(name, shapes[name], dtype)
+            self._binding.bind_output(name, buffer.where, 0, buffer.dtype.type, buffer.shape, buffer.ptr)
 
     def _declared_shapes(self, inputs: Mapping[str, Buffer]) -> dict[str, tuple[int, ...]] | None:
         """The outputs' shapes with the inputs' symbols replaced; None where a symbol stays unknown."""
@@ -232,7 +233,10 @@ def _shapes(bound: _Bound) -> dict[str, tuple[int, ...]]:
 
 
 def dtype_of(node: Any) -> np.dtype[Any]:
-    """The NumPy type of an input or output. Raises CaseFailed for those that have none (bfloat16, strings)."""
+    """The NumPy type of an input or output. Raises CaseFailed for one that has none, as bfloat16 or a sequence."""
+    if not node.type.startswith("tensor("):
+        zipped = " (skl2onnx: options={'zipmap': False})" if "map(" in node.type else ""
+        raise CaseFailed(f"{node.name} is a {node.type} and no tensor; export the graph without it{zipped}")
     if node.type not in DTYPES:
         raise CaseFailed(f"{node.name} is a {node.type}, which has no NumPy type; cast it to float in the graph")
     return DTYPES[node.type]

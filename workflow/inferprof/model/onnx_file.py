@@ -40,7 +40,7 @@ def checked(
     opset, newest = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
     if opset > newest:
         raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {newest}")
-    if not opset:
+    if validity.lacks_opset(model):
         raise UserError(f"{path} names no opset of ONNX's own operators, so they mean nothing; export it again")
     if (size := validity.check_external(model, path)) > MAX_BYTES:
         raise UserError(f"{path}: {size} bytes of external data; at most {MAX_BYTES} can be inlined")

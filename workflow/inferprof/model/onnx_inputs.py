@@ -98,11 +98,11 @@ def implied(path: Path, sizes: Mapping[str, int]) -> dict[str, int]:
     as `sizes` of the others tell them."""
     values = inputs(outline(path))
     symbols = _symbols(values)
-    known = {name: sizes[symbol] for name, symbol in symbols.items() if symbol in sizes}
+    by_name = {name: sizes[symbol] for name, symbol in symbols.items() if symbol in sizes}
     axes = {value.name: dimensions(value) for value in values}
     expressions = {symbol: axes[name][axis].dim_param for (name, axis), symbol in _offered(values, symbols).items()}
-    found = {symbol: _evaluated(expression, known) for symbol, expression in expressions.items()}
-    return {symbol: size for symbol, size in found.items() if size is not None and size > 0}
+    follow = {symbol: _evaluated(expression, by_name) for symbol, expression in expressions.items()}
+    return {symbol: size for symbol, size in follow.items() if size is not None and size > 0}
 
 
 def _evaluated(expression: str, sizes: Mapping[str, int]) -> int | None:

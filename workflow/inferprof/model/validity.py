@@ -30,6 +30,12 @@ def malformed(node: onnx.NodeProto, version: int) -> str | None:
     return f"has no attribute {lacking[0]}" if lacking else None
 
 
+def lacks_opset(model: onnx.ModelProto) -> bool:
+    """Whether a file names no opset of ONNX's own operators and has some; one of trees alone does without."""
+    nodes = onnx_graph.all_nodes(model.graph)
+    return not onnx_graph.opset(model) and any(node.domain in STANDARD_DOMAINS for node in nodes)
+
+
 def unmade(graph: onnx.GraphProto, around: set[str]) -> str | None:
     """The first tensor that a graph or a body of it needs and nothing makes or feeds, or None."""
     there = around | onnx_graph.defined(graph)

@@ -14,6 +14,7 @@ import numpy as np
 from inferprof import progress
 from inferprof.allowed import Allowed, one_of
 from inferprof.case import REFERENCE
+from inferprof.errors import CaseFailed
 from inferprof.model import accuracy
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion, outliers
@@ -39,6 +40,8 @@ ALLOWS: Final[Mapping[str, Allowed]] = {
 }
 
 
+NO_HISTOGRAM = "bins for data range"
+"""What NumPy says of a range that it cannot divide."""
 POOR_DB = 7.0
 """SQNR under which no quantized format passes, nor warns; and by how much an fp32 rest has to be better."""
 
@@ -52,13 +55,26 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     """
     calibration, high = (str(request.options[name]) for name in ("calibration", "high_precision"))
     batches = conversion.calibration(request)
-    quantized = _quantized(request, mode, batches, high)
+    quantized = _first_quantized(request, mode, batches, high)
     instead = _rest_in_fp32(request, mode, batches, quantized) if high != REFERENCE else ""
     return conversion.facts(
         f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in "
         f"{instead or high}{conversion.if_nothing(quantized)}",
         **conversion.calibration_facts(request, batches),
     )
+
+
+def _first_quantized(request: ConvertRequest, mode: str, batches: Sequence[Feeds], high: str) -> Any:
+    """The same; what its calibration makes no histogram of says what to do."""
+    try:
+        return _quantized(request, mode, batches, high)
+    except CaseFailed as error:
+        if NO_HISTOGRAM not in str(error):
+            raise
+        raise CaseFailed(
+            f"{error} A tensor of the graph has nearly one value alone, of which {request.options['calibration']} "
+            "calibration makes no histogram: set the option calibration: max"
+        ) from error
 
 
 def _quantized(request: ConvertRequest, mode: str, batches: Sequence[Feeds], high: str) -> Any:
