@@ -148,7 +148,7 @@ def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) 
     for case in (BASELINE, TENSORRT):
         loaded = frames.load(results.root, results.machine, Case(*case.split("/")))
         document = run.document(loaded, run.answers(loaded))
-        document["verdict"] |= {"groups": [], "gain": None, "sentence": "2 ms; little can be said."}
+        document["verdict"] |= {"groups": [], "gain": None, "sentence": "2 ms, no more."}
         results.write(f"{results.machine}/diagnosis/{case}.json", document)
     assert table(load(results), "verdicts").csv_only
     first = table(load(results), "first_findings")
@@ -156,7 +156,7 @@ def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) 
     assert column(first, "cases") == ["2"]
     assert column(first, "example") == ["fp32/ort_cuda/default b4"]
     assert column(first, "advice") == [""]
-    assert column(first, "sentence") == ["2 ms; little can be said."]
+    assert column(first, "sentence") == ["2 ms, no more."]
 
 
 def test_what_comes_first_is_a_row_of_each_check_with_what_to_do(study: Any) -> None:
