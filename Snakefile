@@ -73,6 +73,10 @@ rule all:
         "results/REPORT.txt",
 
 
+if workflow.is_main_process:
+    workflow.is_rule = is_stage
+
+
 onstart:
     if only_reports():
         # Its end would take away the lock of the Snakemake that runs the study.

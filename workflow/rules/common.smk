@@ -37,6 +37,20 @@ def give_up(reason):
     sys.exit(2)
 
 
+def is_stage(name, is_rule=workflow.is_rule):
+    """In the place of `workflow.is_rule`, which is asked of each target: end where it is no rule and no rule makes it.
+
+    Snakemake says of such a target neither what there is nor what was meant.
+    """
+    stages = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    if is_rule(name) and (name in stages or name not in workflow.dag_settings.targets):
+        return True  # any rule may be forced, or be the last
+    file = os.path.relpath(name) if name and not os.path.isabs(name) else name
+    if not any(rule.is_producer(file) for rule in workflow.rules):
+        give_up(targets.not_made(name, stages, STUDY))
+    return False
+
+
 # Jobs are submitted, and this is the process that does it.
 SUBMITS = (
     workflow.is_main_process
