@@ -20,7 +20,8 @@ from inferprof.readers.kinds.not_measured import BEGIN
 
 READABLE = (
     "read an Nsight Systems .sqlite export or what `nsys stats` writes, an Nsight Compute report or its pages, "
-    "a Kineto trace, a profile or verbose log of ONNX Runtime, TensorRT's JSON or a log of trtexec, as it was written"
+    "a Kineto trace or a table of torch's profiler, a profile or verbose log of ONNX Runtime, TensorRT's JSON or a "
+    "log of trtexec, or the results of a load on a server, as it was written"
 )
 
 

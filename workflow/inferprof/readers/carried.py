@@ -56,6 +56,7 @@ CARRIERS: Final = tuple(
         r"\[(?:default|rank)\d+\]:",  # torchrun
         r" *\d+[:\t]",  # srun --label, grep -n, cat -n
         r"(?:- )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: -(?= )|:[\w.]+:)",  # Python's logging
+        r"\[(?:DEBUG|INFO|WARNING|ERROR)\](?= )",  # what others make of it
         r">",  # quoted mail
         rf"[^\t]+\t[^\t]+\t\ufeff?(?={_DAY}T)",  # gh run view --log
     )
