@@ -119,15 +119,17 @@ def test_int4_says_where_nothing_could_be_quantized(tmp_path: Path) -> None:
     assert facts["method"].endswith("nothing was quantized")
 
 
-@pytest.mark.parametrize("precision", ["fp16", "int8"])
-def test_local_functions_are_converted_with_the_graph(precision: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("precision", "outcome"), [("fp16", "pass"), ("int8", "warn")])
+def test_local_functions_are_converted_with_the_graph(precision: str, outcome: str, tmp_path: Path) -> None:
+    """In int8 there is no product to quantize, which is no pass of int8."""
     path = written(
         tmp_path,
         "g (float[b,4] x) => (float[b,4] y) { y = own.twice(x) }",
         '<domain: "own", opset_import: ["": 17]> twice (p) => (q) { r = Relu(p) q = Add(r, r) }',
         '"": 17, "own": 1',
     )
-    assert converted(precision, path, tmp_path)["outcome"] == "pass"
+    found = converted(precision, path, tmp_path)
+    assert (found["outcome"], found["outputs"]["y"]["max_abs_error"] < 0.01) == (outcome, True)
 
 
 def test_an_empty_output_is_compared(repository: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from inferprof import processes, progress
 from inferprof.errors import CaseFailed
-from inferprof.model import block_emulation, emulation, onnx_file, onnx_graph
+from inferprof.model import block_emulation, emulation, onnx_file, onnx_graph, quantizers
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -56,8 +56,7 @@ def measure(
     """Compare `request.out` with fp32 on `count` samples that `draw` gives; the content of .accuracy.json.
 
     `expect` gives the outputs of fp32 by `request.onnx`. `outcome` is pass, warn, fail or not measured, and `reason`
-    says what decided it. The worst output decides.
-    Raises UserError where the input data are unusable.
+    says what decided it: the worst output. Raises UserError where the input data are unusable.
     """
     spec = request.spec
     record = {"precision": precision.name, "seed": seed, "pretrained": spec.pretrained}
@@ -72,7 +71,8 @@ def measure(
             actual = Outputs(joined(outputs), source)
         except NotMeasured as error:
             return {**record, "outcome": "not measured", "reason": str(error)}
-        return {**record, **compare(expected, actual, batches, spec, precision.tolerance)}
+        compared = compare(expected, actual, batches, spec, precision.tolerance)
+        return {**record, **compared, **quantizers.nothing_quantized(request.out, precision, compared)}
 
 
 # --- running ---------------------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
-"""Quantizers of a graph that TensorRT has no int8 for."""
+"""Quantizers of a graph: those that TensorRT has no int8 for, and whether there are any."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
+from inferprof.model import onnx_graph
 from inferprof.model.typed_graph import TypedGraph
+from inferprof.plugins import Precision
 
 UNTAKEN: Final = frozenset(("uint2", "int2", "uint4", "uint8", "uint16", "int16"))
 """Types that ONNX quantizes to and TensorRT does not."""
@@ -27,3 +31,12 @@ def not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
         if kind in UNTAKEN or np.any(zeros.astype(np.float32)):
             kinds[node.name or node.output[0]] = f"{kind}, zero point {float(zeros.flat[0]):g}"
     return kinds
+
+
+def nothing_quantized(graph: Path, precision: Precision, compared: Mapping[str, Any]) -> dict[str, str]:
+    """Outcome and reason of a graph that claims a quantized format, computes what fp32 does and has no quantizer, as
+    one whose products are in the body of an If; else nothing, as the comparison has them."""
+    same = all(output["max_abs_error"] == 0 for output in compared["outputs"].values())
+    if not precision.quantized or not same or onnx_graph.quantized_nodes_of(graph):
+        return {}
+    return {"outcome": "warn", "reason": f"identical, since nothing in the graph is in {precision.name}"}

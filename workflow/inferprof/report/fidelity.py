@@ -51,7 +51,9 @@ class Fidelity:
             return f"{self.outcome}: {self.reason}"
         numbers = [self.sqnr, f"cosine {cosine_text(self.cosine)}" if self.cosine is not None else ""]
         text = ", ".join([*(part for part in numbers if part), self.outcome])
-        text = f"{text} ({self.reason})" if self.outcome == "fail" else text
+        text = (
+            f"{text} ({self.reason})" if self.outcome == "fail" or (self.identical and self.mark == "warn") else text
+        )
         return f"{text}; {RANDOM_WEIGHTS}" if self.pretrained is False else text
 
     @property
