@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.unit.facts import facts, mentions, naming, states
 from tests.unit.made_records import made
@@ -19,6 +21,7 @@ from tests.unit.made_records import made
 from inferprof import cli, compare, compare_folders, compare_text
 from inferprof.case import Case
 from inferprof.errors import UserError
+from inferprof.tables import records
 
 VIT = Case("vit", "fp16", "ort_cuda", "default", "b8")
 BERT = Case("bert", "fp16", "ort_cuda", "default", "b8")
@@ -482,3 +485,22 @@ def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_
     second.write_text(whole.replace('"gpu-9000-sm90-abc"', '"another"'))
     with pytest.raises(UserError, match="several machines: another, gpu-9000"):
         compare_folders.read(a)
+
+
+def test_a_folder_that_was_copied_beside_itself_is_refused(tmp_path):
+    a = write(tmp_path / "a", rounds())
+    shutil.copytree(a / "gpu-9000-sm90-abc", a / "gpu-9000-sm90-abc (copy)")
+    with pytest.raises(UserError, match=naming("round 0", "twice")):
+        compare_folders.read(a)
+
+
+@pytest.mark.parametrize("name", ["r1 (copy).json", "r1.sync-conflict.json", "r\u00b2.json", "rx.json"])
+def test_a_copy_of_a_record_beside_it_is_named(tmp_path, name):
+    a = write(tmp_path / "a", rounds())
+    first = next(a.rglob("r1.json"))
+    shutil.copy(first, first.with_name(name))
+    machine, _, *case, _ = first.relative_to(a).parts
+    planned = pd.DataFrame([[machine, *case, "run", ""]], columns=records.CASES_COLUMNS)
+    for read in (lambda: compare_folders.read(a), lambda: records.read(a, planned)):
+        with pytest.raises(UserError, match=naming(name, "round 1")):
+            read()
