@@ -322,3 +322,23 @@ def test_shapes_of_all_inputs_are_told(tmp_path: Path) -> None:
     ran = " ".join(case.captures[0].ran)
     assert mentions(ran, "x0=1x0") and mentions(ran, "2 more")
     assert case.captures[0].settings["shapes"].split() == [f"1x{number}" for number in range(6)]
+
+
+def test_several_summaries_without_their_runs_are_told_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "readme.md"
+    lines = "[I] Throughput: {} qps\n[I] GPU Compute Time: min = {} ms, mean = {} ms, median = {} ms\n"
+    path.write_text("FP32:\n" + lines.format(100, 9, 9, 9) + "FP16:\n" + lines.format(200, 4, 4, 4))
+    (case,) = explain([path])
+    assert case.total is not None and case.total.ns == pytest.approx(5e6)
+    assert sum("GPU compute" in note for note in case.captures[0].notes) == 2
+
+
+def test_averages_of_the_oldest_versions_are_the_gpus_time(tmp_path: Path) -> None:
+    path = tmp_path / "old.log"
+    average = "Average over 10 runs is 1.{} ms (host walltime is 1.9 ms, 99% percentile time is 1.8)."
+    head = "TensorRT.trtexec # ./trtexec --deploy=a.prototxt"
+    path.write_text(
+        "\n".join([f"&&&& RUNNING {head}", average.format(2), average.format(4), f"&&&& PASSED {head}", ""])
+    )
+    (case,) = explain([path])
+    assert case.failure is None and case.captures[0].parts == {"kernels": pytest.approx(1.3e6)}

@@ -160,7 +160,7 @@ def _of_row(row: Mapping[str, str]) -> Served:
 
 def _served(match: re.Match[str], block: str) -> Served | None:
     per_s = re.search(r"Throughput: ([\d.]+) infer/sec", block)
-    client = re.search(r"Avg latency: (\d+) usec \(standard", block)
+    client = re.search(r"Avg (?:latency|HTTP time|gRPC time): (\d+) usec \(", block)
     server = re.search(r"Avg request latency: (\d+) usec \((.*)\)", block)
     whole = client or server
     if per_s is None or whole is None:

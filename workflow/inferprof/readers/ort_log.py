@@ -32,7 +32,7 @@ _PLACED: Final = re.compile(
 _ALL: Final = re.compile(r"All nodes have been placed on \[(?P<provider>\w+)\]")
 _ONE: Final = re.compile(r"Node \[(?P<node>.+?)\] has been placed on \[(?P<provider>\w+)\]")
 _LIST: Final = re.compile(r"Provider: \[(?P<provider>\w+)\]: \[(?P<nodes>.*)\]")
-_NODE: Final = re.compile(r"^\s*(?P<type>[\w.:-]+)(?: \((?P<name>.*)\))?\s*$")
+_NODE: Final = re.compile(r"^\s*(?P<type>[\w.:-]*\w[\w.:-]*)(?: \((?P<name>.*)\))?\s*$")
 _COPY: Final = re.compile(r"Add (?P<way>Memcpy(?:From|To)Host) (?:after|before) \S+ for (?P<provider>\w+)")
 _COPIES: Final = re.compile(
     r"(?P<count>\d+) Memcpy nodes are added to the graph (?P<graph>\S+) for (?P<provider>\w+)"

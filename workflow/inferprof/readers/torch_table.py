@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-HEADINGS: Final = re.compile(r"^[\s|]*Name\s*(?:\|| {2,})\s*(?:Self )?CPU", re.MULTILINE)
+HEADINGS: Final = re.compile(r"^[\s|]*Name\s*(?:\|| {2,})\s*Self CPU", re.MULTILINE)
 _RULER: Final = re.compile(r"[\s|:-]*-{2,}[\s|:-]*$")
 _TOTAL: Final = re.compile(r"^(?:Self )?(?P<device>\w+) time total: (?P<time>\S+)\s*$")
 _TIME: Final = re.compile(r"-?(?P<number>[\d.]+)(?P<unit>ns|us|ms|s)$")

@@ -21,7 +21,8 @@ _PREFIX: Final = re.compile(r"^[\s_*]*(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[
 LOGGED: Final = re.compile(r"^[\s_*]*\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[VIWEF]\] ", re.MULTILINE)
 """How the logger of trtexec begins a line, and of TensorRT's samples."""
 BARE: Final = re.compile(
-    r"^[\s*>-]*(?=Throughput: [\d.]+ qps|(?:Latency|Enqueue Time|GPU Compute Time|[HD]2[HD] Latency): min = )",
+    r"^[\s*>-]*(?:\[I\] )?(?=Throughput: [\d.]+ qps|"
+    r"(?:Latency|Enqueue Time|GPU Compute Time|[HD]2[HD] Latency): min = )",
     re.MULTILINE,
 )
 """Lines of the summary without what the logger puts in front, as people quote them."""
@@ -29,6 +30,11 @@ _AVERAGE: Final = re.compile(
     r"Average on (?P<runs>\d+) runs - GPU latency: (?P<gpu>[\d.]+) ms - Host latency: (?P<host>[\d.]+) ms "
     r"\((?:end to end [\d.]+ ms, )?enqueue (?P<enqueue>[\d.]+) ms\)"
 )
+_RATE: Final = re.compile(r"\s*Throughput: [\d.]+ qps")
+_OLDEST: Final = re.compile(
+    r"Average over \d+ runs is (?P<gpu>[\d.]+) ms \(host walltime is [\d.]+ ms", re.IGNORECASE
+)
+"""Of TensorRT 5 and 6, which have no summary."""
 _SECTION: Final = re.compile(r"=== (?P<title>.+?) ===$")
 _PROFILE: Final = re.compile(r"Profile \((?P<count>\d+) iterations ?\)")
 _STATISTIC: Final = re.compile(r"(?P<name>[\w()%.]+) = (?P<value>[^\s,]+) ms")
@@ -132,17 +138,21 @@ def runs(text: str) -> list[TrtexecRun]:
                 made.append(TrtexecRun(_version(match["version"]), match["command"] or "", match["how"] == "PASSED"))
             section = ""
         elif match := _PREFIX.match(line):
-            made = made or [TrtexecRun(None, "")]
+            if not made or (made[-1].throughput is not None and _RATE.match(match["text"])):
+                made.append(TrtexecRun(None, ""))  # pieces of several runs
             section = _line(made[-1], section, match["level"], match["text"].strip())
         elif match := BARE.match(line):
             made = made or [TrtexecRun(None, "")]
             _summary(made[-1], line[match.end() :].strip())
+        elif made and (match := _OLDEST.search(line)):
+            made[-1].averages.append((_number(match["gpu"]), 0.0, 0.0))  # the host's is no latency
     for run in made:
         if run.averages and not run.summary:
             means = (sum(column) / len(run.averages) for column in zip(*run.averages, strict=True))
             run.summary = {
                 name: {"mean": mean}
                 for name, mean in zip(("GPU Compute Time", "Latency", "Enqueue Time"), means, strict=True)
+                if mean
             }
     return made
 

@@ -108,7 +108,7 @@ def _of_gpu(table: TorchTable, notes: Sequence[str]) -> Capture:
         total = Total(gpu, "the GPU's time")
         own = {row.name: row.gpu_ns or 0.0 for row in kernels} or operators
         parts = _parts(own, gpu)
-    findings = [*_waiting(table, host, gpu), *([] if kernels else _longest(operators, gpu))]
+    findings = [*_waiting(table, host, gpu), *([] if kernels else _longest(operators, gpu, total.ns))]
     return Capture(
         TOOL,
         ["torch.profiler's table", counted(len(table.rows), "row")],
@@ -134,13 +134,13 @@ def _waiting(table: TorchTable, host: float, gpu: float) -> Iterator[Finding]:
     yield Finding("", "launch", idle / host, reason, evidence, TOOL, Gain(0.0, idle), advice, "medium")
 
 
-def _longest(operators: Mapping[str, float], gpu: float) -> Iterator[Finding]:
+def _longest(operators: Mapping[str, float], gpu: float, whole: float) -> Iterator[Finding]:
     """The operator with most of the GPU's time, where the table names no kernels."""
     if operators and gpu:
         name = max(operators, key=lambda name: operators[name])
         reason = f"its kernels take {ms(operators[name])}, {100 * operators[name] / gpu:.1f} % of the GPU's time"
         advice = "see which kernels it runs (nsys, or the trace), and what bounds them (ncu)"
-        share = operators[name] / gpu
+        share = operators[name] / whole
         yield Finding(name, "kernels", share, reason, {"share": share}, TOOL, None, advice, "medium")
 
 

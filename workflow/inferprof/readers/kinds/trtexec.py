@@ -97,15 +97,9 @@ def _ended(run: TrtexecRun) -> list[str]:
     """That a run has numbers and failed all the same, or that its summary is cut."""
     if run.passed is False:
         return [f"trtexec says FAILED: {'; '.join(run.errors[:SHOWN]) or NO_ERROR}"]
-    if (
-        run.averages
-        and run.throughput is None
-        and trtexec_bound.LATENCY in run.summary
-        and "median" not in run.summary[trtexec_bound.LATENCY]
-    ):
-        return [
-            f"the log is cut before its performance summary: these are means of {len(run.averages)} lines of averages"
-        ]
+    if run.averages and "median" not in run.summary.get(trtexec_bound.GPU_TIME, {"median"}):
+        lines = counted(len(run.averages), "line")
+        return [f"it has no performance summary: these are means of {lines} of averages"]
     of_cuts = ((trtexec_bound.H2D, trtexec_bound.D2H), (trtexec_bound.LATENCY, trtexec_bound.GPU_TIME))
     if lacking := [last for first, last in of_cuts if first in run.summary and last not in run.summary]:
         return [f"the log is cut: it ends before the {lacking[0]} of its performance summary"]
