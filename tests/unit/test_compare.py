@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -53,7 +54,9 @@ def rounds(case: Case = VIT, ms: float = 10.0, jitter: float = 0.001, **changes:
 
 
 def compared(a: list[dict[str, Any]], b: list[dict[str, Any]], **options: Any) -> compare.Comparison:
-    return compare.compare_records([made(entry) for entry in a], [made(entry) for entry in b], **options)
+    return compare.compare_records(
+        [made(entry) for entry in a], [made(entry) for entry in b], asked=compare.Asked(**options)
+    )
 
 
 def only(comparison: compare.Comparison) -> compare.CaseComparison:
@@ -451,6 +454,24 @@ def test_a_gate_that_would_compare_nothing_is_refused():
 def test_what_is_not_the_same_work_is_refused(of_a, of_b, said):
     with pytest.raises(UserError, match=f"{VIT}: .*{said}"):
         compared(rounds(**of_a), rounds(**of_b))
+
+
+def test_changed_options_are_compared_where_that_is_asked_for():
+    of_a, of_b = rounds(options={"tf32": False}), rounds(ms=8, options={"tf32": True, "threads": 1})
+    case = only(compared(of_a, of_b, changed_options=True))
+    assert case.verdict == "faster"
+    assert mentions(case.note, "tf32 False | True", "threads not set | 1")
+    with pytest.raises(UserError, match=naming("tf32", "--changed-options")):
+        compared(of_a, of_b)
+
+
+def test_two_variants_of_one_study_are_compared():
+    graph = dataclasses.replace(VIT, variant="graph")
+    study = [*rounds(), *rounds(graph, ms=8, options={"cuda_graph": True})]
+    case = only(compared(study, study, variants=("default", "graph")))
+    assert (case.case, case.verdict) == (graph, "faster")
+    with pytest.raises(UserError, match=naming("nothing", "none", "default", "graph")):
+        compared(study, study, variants=("none", "graph"))
 
 
 def test_rounds_that_do_not_meet_are_refused():

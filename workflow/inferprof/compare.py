@@ -5,14 +5,15 @@ A and B are results folders, whole or of one machine, or bundles or tars of them
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from inferprof import compare_folders, registry, stats
+import msgspec
+
+from inferprof import compare_folders, compare_hosts, stats
 from inferprof.case import THRESHOLD, Case
 from inferprof.compare_folders import Fidelity
 from inferprof.documents.record import Boundary as Loop
@@ -22,11 +23,9 @@ from inferprof.plugins import Boundary
 from inferprof.tables import gate
 from inferprof.units import NS_PER_MS
 
-HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
 UNDECIDED = 3
 """The exit code of a gate that is neither passed nor failed; 2 is bad input."""
 
-Clock = Literal["yardstick_ns", "yardstick_cpu_ns"]
 Rounds = dict[int, Record]
 """A case's records by round."""
 
@@ -61,6 +60,21 @@ class CaseComparison:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What is compared, and by which rule it passes."""
+
+    threshold: float = THRESHOLD
+    allow_missing: bool = False
+    """Whether B may lack cases that A measured: it was a smaller study. Otherwise its jobs may have crashed."""
+    strict: bool = False
+    """Whether each case has to be shown not to be slower beyond the threshold."""
+    changed_options: bool = False
+    """Whether cases whose options differ are compared."""
+    variants: tuple[str, str] | None = None
+    """Compare A's cases of the first variant with B's of the second, whatever their options, and no others."""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The result of comparing two studies: a gate that is failed, undecided or passed."""
 
@@ -68,11 +82,7 @@ class Comparison:
     b: str
     differences: tuple[Difference, ...]
     cases: tuple[CaseComparison, ...]
-    threshold: float
-    allow_missing: bool = False
-    """Whether B may lack cases that A measured: it was a smaller study. Otherwise its jobs may have crashed."""
-    strict: bool = False
-    """Whether each case has to be shown not to be slower beyond the threshold."""
+    asked: Asked = Asked()
     fidelity: Fidelity = compare_folders.NONE_COMPARED
     unlisted: tuple[str, ...] = ()
     """Compared cases that no study of A or B has, where their folders hold studies."""
@@ -80,7 +90,7 @@ class Comparison:
     @property
     def failures(self) -> list[CaseComparison]:
         """The cases that the gate fails by."""
-        bad = {"slower", "broke"} if self.allow_missing else {"slower", "broke", "missing"}
+        bad = {"slower", "broke"} if self.asked.allow_missing else {"slower", "broke", "missing"}
         return [case for case in self.cases if case.verdict in bad]
 
     @property
@@ -88,20 +98,16 @@ class Comparison:
         """The undecided cases that the gate does not pass by: those that are probably slower beyond the threshold,
         since 1 lies outside of the interval, so that noise does not explain them. `strict`: all that may be."""
         cases = [case for case in self.cases if case.verdict == "undecided"]
-        beyond = 1 + self.threshold
-        if self.strict:
+        beyond = 1 + self.asked.threshold
+        if self.asked.strict:
             return [case for case in cases if case.ratio is None or case.ratio.high >= beyond]
         return [case for case in cases if case.ratio and case.ratio.low > 1 and case.ratio.estimate >= beyond]
 
 
-def compare(
-    a: Path, b: Path, threshold: float = THRESHOLD, *, allow_missing: bool = False, strict: bool = False
-) -> Comparison:
+def compare(a: Path, b: Path, asked: Asked = Asked()) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
     of_a, of_b = compare_folders.read(a), compare_folders.read(b)
-    compared = compare_records(
-        of_a.records, of_b.records, (str(a), str(b)), threshold, allow_missing=allow_missing, strict=strict
-    )
+    compared = compare_records(of_a.records, of_b.records, (str(a), str(b)), asked)
     left_over = tuple(sorted({*of_a.unlisted, *of_b.unlisted}))
     return replace(compared, fidelity=compare_folders.fidelity(of_a, of_b), unlisted=left_over)
 
@@ -115,26 +121,34 @@ def exit_code(comparison: Comparison) -> int:
 
 
 def compare_records(
-    a: Sequence[Record],
-    b: Sequence[Record],
-    names: tuple[str, str] = ("A", "B"),
-    threshold: float = THRESHOLD,
-    *,
-    allow_missing: bool = False,
-    strict: bool = False,
+    a: Sequence[Record], b: Sequence[Record], names: tuple[str, str] = ("A", "B"), asked: Asked = Asked()
 ) -> Comparison:
     """Compare two lists of records, of one machine each or of the same machines.
 
     Raises UserError where they have no case in common: a gate that compares nothing must not pass.
     """
+    if asked.variants:
+        of_a, of_b = asked.variants
+        a, b = _of_variant(a, of_a, of_b), _of_variant(b, of_b, of_b)
     _require_paired_machines(a, b)
     one_machine = len(_machines(a)) == 1
     rounds_a, rounds_b = _by_case(a, one_machine), _by_case(b, one_machine)
     if not rounds_a.keys() & rounds_b.keys():
         raise UserError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare")
     keys = sorted(rounds_a.keys() | rounds_b.keys())
-    cases = [_compare_case(key[1], rounds_a.get(key, {}), rounds_b.get(key, {}), threshold) for key in keys]
-    return Comparison(*names, tuple(_differences(a, b)), tuple(cases), threshold, allow_missing, strict)
+    cases = [_compare_case(key[1], rounds_a.get(key, {}), rounds_b.get(key, {}), asked) for key in keys]
+    return Comparison(*names, tuple(_differences(a, b)), tuple(cases), asked)
+
+
+def _of_variant(records: Sequence[Record], variant: str, name: str) -> list[Record]:
+    """The records of a variant, which is called `name` then. Raises UserError where there is none."""
+    own = [record for record in records if record.case.variant == variant]
+    if not own:
+        known = sorted({record.case.variant for record in records})
+        raise UserError(f"--variants: nothing was measured with {variant}; there is: {', '.join(known)}")
+    return [
+        msgspec.structs.replace(record, case=msgspec.structs.replace(record.case, variant=name)) for record in own
+    ]
 
 
 def _require_paired_machines(a: Sequence[Record], b: Sequence[Record]) -> None:
@@ -159,7 +173,7 @@ def _by_case(records: Sequence[Record], one_machine: bool) -> dict[tuple[str, Ca
     return by_case
 
 
-def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseComparison:
+def _compare_case(case: Case, a: Rounds, b: Rounds, asked: Asked) -> CaseComparison:
     failures = {side: _failure(rounds) for side, rounds in (("A", a), ("B", b))}
     lost = a and failures["A"] is None
     if not a or not b:
@@ -168,15 +182,15 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseCom
     if any(failures.values()):
         note = "; ".join(f"{side} failed: {reason}" for side, reason in failures.items() if reason)
         return CaseComparison(case, note=note, unrated="broke" if lost else "not compared")
-    _require_same_work(case, [*a.values(), *b.values()])
+    options = _require_same_work(case, list(a.values()), list(b.values()), asked)
     common = sorted(a.keys() & b.keys())
     boundary = _boundary([a[i] for i in common] + [b[i] for i in common])
     if not common or boundary is None:
         lacking = "round" if not common else "boundary that both measured"
         raise UserError(f"{case}: A and B have no {lacking} in common, so that they can't be compared")
     samples_a, samples_b = ([_samples(side[i], boundary) for i in common] for side in (a, b))
-    notes = [*_rounds_lacking(a, b), *_cautions(list(a.values()), list(b.values()))]
-    ratio = stats.ratio(samples_a, samples_b, threshold)
+    notes = [*options, *_rounds_lacking(a, b), *_cautions(list(a.values()), list(b.values()))]
+    ratio = stats.ratio(samples_a, samples_b, asked.threshold)
     if ratio.reason != stats.IDENTICAL:
         counts = {"A": sum(map(len, samples_a)), "B": sum(map(len, samples_b))}
         if few := [f"{side}: {why}" for side, count in counts.items() if (why := gate.too_few(count))]:
@@ -184,8 +198,8 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseCom
         ratio = _gated(
             ratio, [(side, _doubt([rounds[i] for i in common], boundary)) for side, rounds in (("A", a), ("B", b))]
         )
-        if _on_cpu(case, [*a.values(), *b.values()]):
-            ratio = _beyond_hosts(ratio, list(a.values()), list(b.values()))
+        if compare_hosts.on_cpu(case, [*a.values(), *b.values()]):
+            ratio = compare_hosts.beyond(ratio, list(a.values()), list(b.values()))
     return CaseComparison(
         case,
         boundary,
@@ -206,24 +220,6 @@ def _gated(ratio: stats.Ratio, doubts: Sequence[tuple[str, str | None]]) -> stat
     return replace(ratio, verdict=verdict, reason="; ".join([*why, *([ratio.reason] if verdict == "slower" else [])]))
 
 
-def _on_cpu(case: Case, records: Sequence[Record]) -> bool:
-    backend = registry.backends().get(case.backend)
-    return bool(backend and backend.where == "cpu") or all(record.environment.gpu is None for record in records)
-
-
-def _beyond_hosts(ratio: stats.Ratio, a: Sequence[Record], b: Sequence[Record]) -> stats.Ratio:
-    """A ratio on CPUs that calls nothing faster or slower by what the hosts' speeds may be all of: what a host that
-    is 1.4 times as slow by its yardstick computes takes at least 1.4 times as long."""
-    times = _host_times(a, b, "yardstick_ns")
-    explained = (ratio.verdict == "slower" and times >= HOSTS_DIFFER and ratio.low <= times) or (
-        ratio.verdict == "faster" and 1 / times >= HOSTS_DIFFER and ratio.high >= times
-    )
-    if not explained:
-        return ratio
-    reason = f"{_host_slower(times)} by the clock, which may be all of the difference"
-    return replace(ratio, verdict="undecided", reason="; ".join(filter(None, [reason, ratio.reason])))
-
-
 def _doubt(records: Sequence[Record], boundary: Boundary) -> str | None:
     """gate.doubt of a side's rounds."""
     loops: list[Loop] = [getattr(record.boundaries, boundary) for record in records]
@@ -240,15 +236,29 @@ def _rounds_lacking(a: Rounds, b: Rounds) -> Iterator[str]:
             yield f"{name} lacks round{'' if len(lacking) == 1 else 's'} {', '.join(map(str, lacking))}"
 
 
-def _require_same_work(case: Case, records: Sequence[Record]) -> None:
-    """Raise UserError where records of a case are not of the same work: a ratio would say nothing of it."""
-    for what, values in (
-        ("options", [record.options for record in records]),
-        ("placement", [record.placement for record in records if record.placement]),
-        ("inputs", [record.inputs for record in records if record.inputs]),
-    ):
-        if any(value != values[0] for value in values):
-            raise UserError(f"{case}: A and B were measured with other {what}, so that they can't be compared")
+def _require_same_work(case: Case, a: Sequence[Record], b: Sequence[Record], asked: Asked) -> list[str]:
+    """Which options differ where they may. Raises UserError where records of a case are not of the same work: a ratio
+    would say nothing of it."""
+    refused = f"{case}: A and B were measured with other {{}}, so that they can't be compared"
+    fed = [record.inputs for record in (*a, *b) if record.inputs]
+    if any(inputs != fed[0] for inputs in fed):
+        raise UserError(refused.format("inputs"))
+    placed = all(record.placement for record in (*a, *b))
+    options = [record.options | ({"placement": record.placement} if placed else {}) for record in (*a, *b)]
+    of_a, of_b = options[: len(a)], options[len(a) :]
+    if any(one != side[0] for side in (of_a, of_b) for one in side):
+        raise UserError(f"{case}: its rounds were measured with different options; measure it again")
+    names = sorted({*of_a[0], *of_b[0]})
+    differ = [
+        f"{name} {of_a[0].get(name, 'not set')} | {of_b[0].get(name, 'not set')}"
+        for name in names
+        if of_a[0].get(name) != of_b[0].get(name)
+    ]
+    if differ and not (asked.changed_options or asked.variants):
+        raise UserError(
+            f"{refused.format('options')}: {', '.join(differ)}. --changed-options compares them all the same"
+        )
+    return [f"options: {', '.join(differ)}"] if differ else []
 
 
 def _failure(rounds: Rounds) -> str | None:
@@ -285,7 +295,7 @@ def _cautions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:
     if any(other != outputs[0] for other in outputs):
         yield "outputs differ"
     replayed = all(record.protocol.get("graph") for record in (*a, *b))
-    if not replayed and (slower := _slower_host(a, b)):
+    if not replayed and (slower := compare_hosts.slower(a, b)):
         yield slower
 
 
@@ -296,31 +306,9 @@ def _differences(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Differenc
         left, right = (", ".join(sorted(side.get(what, {"none"}))) for side in (of_a, of_b))
         if left != right:
             yield Difference(what, left, right)
-    if slower := _slower_host(a, b):
-        sides = (f"{_yardstick(side) / NS_PER_MS:.3g} ms" for side in (a, b))
+    if slower := compare_hosts.slower(a, b):
+        sides = (f"{compare_hosts.yardstick(side) / NS_PER_MS:.3g} ms" for side in (a, b))
         yield Difference(f"the host's yardstick ({slower}: what waits for launches too)", *sides)
-
-
-def _slower_host(a: Sequence[Record], b: Sequence[Record]) -> str:
-    """`B's host was 1.45 times as slow`, by yardsticks of one Python; empty where they are alike or not known."""
-    times = _host_times(a, b, "yardstick_cpu_ns")
-    return _host_slower(times) if max(times, 1 / times) >= HOSTS_DIFFER else ""
-
-
-def _host_slower(times: float) -> str:
-    return f"{'B' if times > 1 else 'A'}'s host was {max(times, 1 / times):.2f} times as slow"
-
-
-def _host_times(a: Sequence[Record], b: Sequence[Record], clock: Clock) -> float:
-    """How many times as long the yardstick took on B's host as on A's; NaN of two Pythons, or where it is unknown."""
-    one_python = len({record.environment.python for record in (*a, *b)}) == 1
-    return _yardstick(b, clock) / _yardstick(a, clock) if one_python else math.nan
-
-
-def _yardstick(records: Sequence[Record], clock: Clock = "yardstick_cpu_ns") -> float:
-    """The median of all readings, ns, by their time on a core or by the clock; NaN where there is none."""
-    readings = [ns for record in records if record.host for ns in getattr(record.host, clock)]
-    return stats.summarize(readings).median if readings else math.nan
 
 
 def _conditions(records: Sequence[Record]) -> dict[str, set[str]]:

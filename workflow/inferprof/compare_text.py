@@ -88,7 +88,7 @@ def _outcome(comparison: Comparison) -> str:
     """How many of each verdict, and what the exit code is about."""
     verdicts = [case.verdict for case in comparison.cases]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in sorted(set(verdicts)))
-    also = "none broke" if comparison.allow_missing else "none broke, none is missing"
+    also = "none broke" if comparison.asked.allow_missing else "none broke, none is missing"
     named = comparison.failures or comparison.undecided
     gate = "FAILED by" if comparison.failures else "UNDECIDED by" if named else "passed."
     fidelity = comparison.fidelity
@@ -98,7 +98,7 @@ def _outcome(comparison: Comparison) -> str:
             f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.",
             *_wrapped(f"Gate of accuracy (no graph fails in B alone): {accuracy}.", "", "  "),
             *(line for lost in fidelity.lost for line in _wrapped(": ".join(lost), "  - ", "    ")),
-            f"Gate of times (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
+            f"Gate of times (no case slower by {comparison.asked.threshold:.1%} or more, {also}): {gate}",
             *(f"  - {case.case}{_at_most(case)}" for case in named),
             *_left_open(comparison, [case for case in comparison.cases if case.verdict == "undecided"]),
             *([MEASURE_AGAIN] if comparison.undecided else []),
@@ -114,7 +114,7 @@ def _at_most(compared: CaseComparison) -> str:
 def _left_open(comparison: Comparison, undecided: Sequence[CaseComparison]) -> Iterator[str]:
     """How many undecided cases can't be slower by their intervals; how many others the gate says nothing of, and how
     large the largest of them may be."""
-    beyond = 1 + comparison.threshold
+    beyond = 1 + comparison.asked.threshold
     harmless = [case for case in undecided if case.ratio and case.ratio.high < beyond]
     if harmless:
         yield f"Undecided, but by no interval slower beyond the threshold: {len(harmless)}."

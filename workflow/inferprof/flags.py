@@ -232,11 +232,10 @@ def compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--allow-missing", action="store_true", help="pass although B lacks cases that A measured (a smaller study)"
     )
-    sub.add_argument(
-        "--strict",
-        action="store_true",
-        help="exit code 3 if an undecided case may be slower by more than the threshold, by its interval",
-    )
+    strict = "exit code 3 if an undecided case may be slower by more than the threshold, by its interval"
+    sub.add_argument("--strict", action="store_true", help=strict)
+    sub.add_argument("--changed-options", action="store_true", help="compare cases whose options differ, too")
+    sub.add_argument("--variants", nargs=2, metavar=("OF_A", "OF_B"), help="compare these variants' cases alone")
 
 
 def verify(sub: argparse.ArgumentParser) -> None:

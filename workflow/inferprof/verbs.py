@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from functools import partial
@@ -189,7 +190,8 @@ def compare(args: argparse.Namespace) -> int:
     """Compare two studies. Exit code 1: a case of B is slower, failed, missing or inaccurate; 3: one probably is."""
     from inferprof import compare, compare_text
 
-    comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing, strict=args.strict)
+    asked = {field.name: getattr(args, field.name) for field in dataclasses.fields(compare.Asked)}
+    comparison = compare.compare(args.a, args.b, compare.Asked(**asked))
     say(compare_text.render(comparison))
     return compare.exit_code(comparison)
 
