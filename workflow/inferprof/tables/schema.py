@@ -10,6 +10,7 @@ from typing import Final, Literal, get_args
 import pandas as pd
 
 from inferprof.case import Case
+from inferprof.documents import OF_ANOTHER
 from inferprof.errors import UserError
 from inferprof.tables.metrics import METRICS
 
@@ -167,7 +168,9 @@ def read_table(path: Path, events: bool | None = None) -> pd.DataFrame:
     """The same of this version. Raises UserError where the file is missing or no such table."""
     frame = _read(path, events)
     if lacking := set(COLUMNS) - set(frame):
-        raise UserError(f"{path} is not a table that `inferprof table` wrote: it lacks {', '.join(sorted(lacking))}")
+        raise UserError(
+            f"{path} is not a table that `inferprof table` wrote: it lacks {', '.join(sorted(lacking))}; {OF_ANOTHER}"
+        )
     return frame[list(COLUMNS)]
 
 
@@ -186,7 +189,8 @@ def _read(path: Path, events: bool | None) -> pd.DataFrame:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (ValueError, OSError) as error:
-        raise UserError(f"{path} is not a table that `inferprof table` wrote: {error}") from None
+        why = str(error).rstrip(".")
+        raise UserError(f"{path} is not a table that `inferprof table` wrote: {why}; {OF_ANOTHER}") from None
     return _split_parent(frame) if "parent" in frame else frame
 
 
