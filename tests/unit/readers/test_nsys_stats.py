@@ -11,6 +11,7 @@ from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import nsys
+from inferprof.readers import nsys_stats
 
 STATISTICS = "Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"
 
@@ -339,3 +340,10 @@ def test_a_row_of_all_the_time_lacks_nothing(tmp_path: Path) -> None:
         written(tmp_path, "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Name\n100.0,600,3,200.0,190.0,k\n")
     )
     assert values(frame, "cuda_gpu_kern_sum")["untold_share"] < 0.001
+
+
+def test_cells_that_are_all_in_quotes_are_the_same_cells(tmp_path: Path) -> None:
+    plain, quoted, between = tmp_path / "plain.csv", tmp_path / "quoted.csv", '","'
+    plain.write_text("Time (%),Total Time (ns),Instances,Avg (ns),Name\n100.0,40,4,10.0,gemm\n")
+    quoted.write_text("\n".join(f'"{line.replace(",", between)}"' for line in plain.read_text().splitlines()) + "\n")
+    pd.testing.assert_frame_equal(nsys_stats.read(quoted, "nsys"), nsys_stats.read(plain, "nsys"))

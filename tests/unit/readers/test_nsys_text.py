@@ -125,3 +125,17 @@ def test_sizes_of_2021_are_in_units_of_1024(shared: Path) -> None:
     frame = nsys_stats.read(shared / "real/nsys_csv/nsys_stats_all_nsys2021.1_comma_decimal_openacc.txt", "nsys")
     sizes = frame[frame["metric"] == "bytes_total"].set_index("name")["value"].to_dict()
     assert sizes == {"HtoD": 19 * 1024, "DtoH": 11 * 1024}
+
+
+def test_thousands_parted_by_blanks_of_several_bytes_do_not_move_columns(tmp_path: Path) -> None:
+    path = tmp_path / "fr.txt"
+    heads = " Time(%)  Total Time (ns)  Instances      Average    Minimum    Maximum      Name   "
+    rows = [
+        "    60,0  1\u202f200\u202f634        2      600\u202f317,0      171\u202f872  1\u202f028\u202f762  gemm  ",
+        "    40,0  800\u202f423        1      800\u202f423,0      800\u202f423  800\u202f423  softmax  ",
+    ]
+    ruler = " -------  ---------------  ---------  -----------  ---------  ---------  ----------"
+    path.write_text("\n".join(["CUDA Kernel Statistics:", "", heads, ruler, *rows, ""]))
+    frame = nsys_stats.read(path, "nsys")
+    total = frame[frame["metric"] == "duration_total"].set_index("name")["value"]
+    assert total.to_dict() == {"gemm": 1_200_634, "softmax": 800_423}

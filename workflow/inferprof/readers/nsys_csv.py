@@ -39,7 +39,7 @@ OLDER_COLUMNS: Final[Mapping[str, str]] = {
     },
 }
 """How columns were called up to 2021 → how since."""
-_HEADER: Final = re.compile(r"(?:Time ?\(%\)|Total(?: \([^)]+\))?|Start \([^)]+\))(?P<between>[,;\t])")
+_HEADER: Final = re.compile(r'"?(?:Time ?\(%\)|Total(?: \([^)]+\))?|Start \([^)]+\))"?(?P<between>[,;\t])')
 _COLUMN: Final = re.compile(r"(?P<name>[^(]+?) \((?P<unit>[^)]+)\)")
 _NUMBER: Final = re.compile(r"\d{1,18}(?:\.\d+)?")
 _ROW: Final = re.compile(r"-?\d")

@@ -189,11 +189,8 @@ def _bound(run: TrtexecRun, total: Total) -> list[Finding]:
     reason = f"the GPU computes {said}: its kernels set the pace"
     advice = "see which layers take it; a narrower number format, or less work"
     if enqueue > BOUND * compute and not _graph(run):
-        reason += (
-            f"; but launching takes the host {enqueue:.3g} ms: its queue is full, or the GPU waits for it between "
-            "kernels"
-        )
-        advice = f"a CUDA graph ({_switch(run, 'CUDA Graph')}) first, which closes such gaps; then {advice}"
+        reason += f"; launching takes the host as long ({enqueue:.3g} ms), so that it may wait in between"
+        advice = f"try a CUDA graph ({_switch(run, 'CUDA Graph')}) first; then {advice}"
     if dla := _dla(run):
         reason = f"DLA core {dla}, and the GPU for what that left, compute {said}: they set the pace"
         advice = f"see which layers went to the GPU (trtexec --verbose lists them); {advice.partition('; ')[2]}"

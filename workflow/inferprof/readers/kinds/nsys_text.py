@@ -18,7 +18,9 @@ PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
 ALL: Final = "all rows of `nsys stats`"
 WORTH_SAYING: Final = 0.01
 """Share of the time from which on missing rows are spoken of."""
-_CSV_HEADER: Final = re.compile(r"^(?:Time ?\(%\)|Total(?: \([^)\n]+\))?|Start \([^)\n]+\))[,;\t]", re.MULTILINE)
+_CSV_HEADER: Final = re.compile(
+    r'^(?:"?(?:Time ?\(%\)|Total(?: \([^)\n]+\))?|Start \([^)\n]+\))"?[,;\t]|Count,QCount,)', re.MULTILINE
+)
 """How the tables of `nsys stats --format csv` begin, perhaps behind what the tool or the program printed."""
 _TEXT_MARKS: Final = (
     "CUDA Kernel Statistics:",
