@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from inferprof.errors import UserError
-from inferprof.files import read_yaml
+from inferprof.yaml_file import read_yaml
 from snakemake.utils import min_version
 
 min_version("9.0")
@@ -71,6 +71,10 @@ rule all:
     default_target: True
     input:
         "results/REPORT.txt",
+
+
+if workflow.is_main_process:
+    workflow.is_rule = is_stage
 
 
 onstart:

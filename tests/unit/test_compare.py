@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.unit.facts import facts, mentions, naming, states
 from tests.unit.made_records import made
@@ -19,6 +21,7 @@ from tests.unit.made_records import made
 from inferprof import cli, compare, compare_folders, compare_text
 from inferprof.case import Case
 from inferprof.errors import UserError
+from inferprof.tables import records
 
 VIT = Case("vit", "fp16", "ort_cuda", "default", "b8")
 BERT = Case("bert", "fp16", "ort_cuda", "default", "b8")
@@ -290,6 +293,30 @@ def test_hosts_of_nearly_the_same_speed_are_not_mentioned():
     assert (found.differences, only(found).note) == ((), "")
 
 
+CPU = Case("vit", "fp32", "ort_cpu", "default", "b8")
+
+
+@pytest.mark.parametrize(
+    ("case", "ms", "yardstick", "verdict"),
+    [
+        (CPU, 13.9, 1.4, "undecided"),
+        (CPU, 16.0, 1.4, "slower"),
+        (CPU, 10.4, 1.0, "slower"),
+        (CPU, 7.5, 0.7, "undecided"),
+        (CPU, 6.0, 0.7, "faster"),
+        (VIT, 13.9, 1.4, "slower"),
+    ],
+)
+def test_what_the_speed_of_a_host_may_be_all_of_is_undecided_on_a_cpu(
+    case: Case, ms: float, yardstick: float, verdict: str
+) -> None:
+    a, b = on_host(1_000_000, case=case), on_host(round(1e6 * yardstick), case=case, ms=ms)
+    compared_case = only(compared(a, b))
+    assert compared_case.verdict == verdict
+    assert compared_case.ratio is not None
+    assert ("by the clock" in compared_case.ratio.reason) == (verdict == "undecided")
+
+
 def test_yardsticks_of_two_pythons_are_not_compared():
     found = compared(on_host(1_000_000), on_host(1_450_000, python="3.13.0"))
     assert found.differences == (compare.Difference("Python", "3.12.3", "3.13.0"),)
@@ -458,3 +485,22 @@ def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_
     second.write_text(whole.replace('"gpu-9000-sm90-abc"', '"another"'))
     with pytest.raises(UserError, match="several machines: another, gpu-9000"):
         compare_folders.read(a)
+
+
+def test_a_folder_that_was_copied_beside_itself_is_refused(tmp_path):
+    a = write(tmp_path / "a", rounds())
+    shutil.copytree(a / "gpu-9000-sm90-abc", a / "gpu-9000-sm90-abc (copy)")
+    with pytest.raises(UserError, match=naming("round 0", "twice")):
+        compare_folders.read(a)
+
+
+@pytest.mark.parametrize("name", ["r1 (copy).json", "r1.sync-conflict.json", "r\u00b2.json", "rx.json"])
+def test_a_copy_of_a_record_beside_it_is_named(tmp_path, name):
+    a = write(tmp_path / "a", rounds())
+    first = next(a.rglob("r1.json"))
+    shutil.copy(first, first.with_name(name))
+    machine, _, *case, _ = first.relative_to(a).parts
+    planned = pd.DataFrame([[machine, *case, "run", ""]], columns=records.CASES_COLUMNS)
+    for read in (lambda: compare_folders.read(a), lambda: records.read(a, planned)):
+        with pytest.raises(UserError, match=naming(name, "round 1")):
+            read()

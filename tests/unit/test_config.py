@@ -11,8 +11,9 @@ import pytest
 from inferprof import arguments, config, registry
 from inferprof.case import Shape
 from inferprof.errors import UserError
-from inferprof.files import read_json, read_yaml
+from inferprof.files import read_json
 from inferprof.model import model_spec
+from inferprof.yaml_file import read_yaml
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,13 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BASE + "protocol: {accuracy_samples: 100001}\n", "protocol.accuracy_samples"),
         (BASE + "protocol: {rounds: true}\n", "protocol.rounds"),
         (BASE + f"protocol: {{rounds: {'9' * 30}}}\n", "protocol.rounds"),
-        (BASE + f"protocol: {{rounds: {'9' * 5000}}}\n", "digits"),
+        (BASE + f"protocol: {{rounds: {'9' * 5000}}}\n", "is no int"),
+        (BASE + "machine: !!bool x\n", "is no bool"),
+        (BASE + "machine: 2026-13-45\n", "line 6, column 10: '2026-13-45' is no timestamp"),
+        (BASE + "machine: 2026-01-01\n", '2026-01-01 is not a string: write "2026-01-01"'),
+        (BASE + "machine: no\n", "write quotes"),
+        (BASE + "protocol: {budget_s: 1e3}\n", "'1e3' is not a number: write 1000"),
+        (BASE + "protocol: {rounds: 3.0}\n", "3.0 is not a whole number: write 3"),
         (BASE + "thresholds: {gap_share: .nan}\n", "thresholds.gap_share"),
         (BASE + "study: y\n", "study is given twice"),
         (BASE + "protocol: {seed: 1, seed: 2}\n", "seed is given twice"),
@@ -68,14 +75,14 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BOMB, "values"),
         (BASE + "? [1]\n: 2\n", "unhashable"),
         (BASE + "thresholds: {1: 2}\n", "thresholds: the key 1 is not a string"),
-        (BASE + "variants: [{name: default, on: 2}]\n", "variants.0: the key True is not a string"),
+        (BASE + "variants: [{name: default, on: 2}]\n", "variants.0: the key true is not a string"),
         (BASE.replace("[fp32]", "[{name: int8, 2024-01-01: 1}]"), "precisions.0: the key"),
-        (BASE.replace("[fp32]", "[no]"), "a name, or a mapping"),
+        (BASE.replace("[fp32]", "[no]"), "precisions.0: false is none of what may stand here (a name, or a mapping"),
         (BASE + "protocol: {limit_s: 1:30}\n", "base 60"),
         (BASE + "protocol: {budget_s: 1:30.5}\n", "base 60"),
         (BASE + "protocol: {rounds: 010}\n", "octal"),
         (BASE + "protocol:\n", "nothing behind it"),
-        (BASE.replace("[b1]", "[1]"), "shapes.0: 1 is not a string (b<batch>"),
+        (BASE.replace("[b1]", "[1]"), 'shapes.0: 1 is not a string: write "1" (b<batch>'),
         (BASE + "variants: [graph]\n", "{name: graph, cuda_graph: true}"),
         (BASE + "target: 12.0\n", "write [12.0]"),
         (BASE + "target: [12]\n", "target.0: 12 is not a string (a compute capability: 12.0)"),

@@ -83,6 +83,9 @@ def test_several_files_may_have_one_name_in_different_folders(
         ("absent", None),
         ("broken", "import nowhere_at_all"),
         ("unfinished", "def f(:"),
+        ("leaving", "raise SystemExit(0)"),
+        ("of_lines", "raise ValueError('one\\ntwo')"),
+        ("without_any", "CHECK = 'a check'"),
         ("launch_bound", CHECK),
     ],
 )
@@ -91,8 +94,9 @@ def test_a_file_that_cannot_be_used_is_the_users_to_mend(
 ) -> None:
     path = tmp_path / f"{name}.py" if text is None else file_of(tmp_path, name, text)
     use(monkeypatch, path)
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(UserError, match=name) as refused:
         registry.checks()
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +106,9 @@ def test_a_file_that_cannot_be_used_is_the_users_to_mend(
         ("needs", "'gpu'", "'timeline'"),
         ("needs", "('gpus',)", "'ranks'"),
         ("run", "None", "a function"),
+        ("run", "lambda: []", "Callable[[Frames]"),
+        ("run", "lambda frames, more: []", "Callable[[Frames]"),
+        ("name", "'a|b'", "letters, digits"),
         ("title", "3", "str"),
     ],
 )

@@ -41,6 +41,26 @@ def test_what_the_command_line_gives_is_read_as_a_file_is(workspace: Workspace) 
     assert workspace.jobs("--config", "protocol={cpu_rounds: 2}")["benchmark"] == 2 * once
 
 
+@pytest.mark.parametrize(
+    ("target", "meant"),
+    [
+        ("engins", "engines"),
+        ("benchmark", "benchmarks"),
+        ("results/onnx/tooy/fp32.onnx", "toy"),
+        ("results/onnx/toy/fp23.onnx", "fp32"),
+    ],
+)
+def test_a_target_that_nothing_makes_is_one_line_and_exit_code_2(
+    workspace: Workspace, target: str, meant: str
+) -> None:
+    said = refusal(workspace.ask("--dry-run", target))
+    assert target in said and said.endswith(f"; did you mean {meant}?")
+
+
+def test_any_rule_can_be_forced_and_be_the_last(workspace: Workspace) -> None:
+    assert workspace.jobs("--forcerun", "export", "--until", "export")["export"] == 1
+
+
 def test_a_model_without_inputs_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
     content = {key: value for key, value in TOY_YAML.items() if key != "inputs"}
     (workspace.folder / "models" / "toy.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")

@@ -12,9 +12,9 @@ from tests.unit.facts import naming
 from tests.workflow.conftest import Workspace
 
 from inferprof.errors import UserError
-from inferprof.files import read_yaml
 from inferprof.machine.hardware import Gpu, Machine
 from inferprof.study import plan
+from inferprof.yaml_file import read_yaml
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(REPOSITORY / "studies/puzzles/document.py"))

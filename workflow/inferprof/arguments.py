@@ -14,7 +14,7 @@ from inferprof.allowed import check
 from inferprof.case import Case, Shape, Variant
 from inferprof.config import check_names
 from inferprof.errors import UserError, no_file
-from inferprof.files import read_yaml
+from inferprof.yaml_file import read_yaml
 
 
 def read_config(text: str) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from inferprof import compare_folders, stats
+from inferprof import compare_folders, registry, stats
 from inferprof.case import THRESHOLD, Case
 from inferprof.compare_folders import Fidelity
 from inferprof.documents.record import Boundary as Loop
@@ -26,6 +26,7 @@ HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
 UNDECIDED = 3
 """The exit code of a gate that is neither passed nor failed; 2 is bad input."""
 
+Clock = Literal["yardstick_ns", "yardstick_cpu_ns"]
 Rounds = dict[int, Record]
 """A case's records by round."""
 
@@ -183,6 +184,8 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseCom
         ratio = _gated(
             ratio, [(side, _doubt([rounds[i] for i in common], boundary)) for side, rounds in (("A", a), ("B", b))]
         )
+        if _on_cpu(case, [*a.values(), *b.values()]):
+            ratio = _beyond_hosts(ratio, list(a.values()), list(b.values()))
     return CaseComparison(
         case,
         boundary,
@@ -201,6 +204,24 @@ def _gated(ratio: stats.Ratio, doubts: Sequence[tuple[str, str | None]]) -> stat
         return ratio
     verdict: stats.Verdict = "slower" if ratio.verdict == "slower" else "undecided"
     return replace(ratio, verdict=verdict, reason="; ".join([*why, *([ratio.reason] if verdict == "slower" else [])]))
+
+
+def _on_cpu(case: Case, records: Sequence[Record]) -> bool:
+    backend = registry.backends().get(case.backend)
+    return bool(backend and backend.where == "cpu") or all(record.environment.gpu is None for record in records)
+
+
+def _beyond_hosts(ratio: stats.Ratio, a: Sequence[Record], b: Sequence[Record]) -> stats.Ratio:
+    """A ratio on CPUs that calls nothing faster or slower by what the hosts' speeds may be all of: what a host that
+    is 1.4 times as slow by its yardstick computes takes at least 1.4 times as long."""
+    times = _host_times(a, b, "yardstick_ns")
+    explained = (ratio.verdict == "slower" and times >= HOSTS_DIFFER and ratio.low <= times) or (
+        ratio.verdict == "faster" and 1 / times >= HOSTS_DIFFER and ratio.high >= times
+    )
+    if not explained:
+        return ratio
+    reason = f"{_host_slower(times)} by the clock, which may be all of the difference"
+    return replace(ratio, verdict="undecided", reason="; ".join(filter(None, [reason, ratio.reason])))
 
 
 def _doubt(records: Sequence[Record], boundary: Boundary) -> str | None:
@@ -282,15 +303,23 @@ def _differences(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Differenc
 
 def _slower_host(a: Sequence[Record], b: Sequence[Record]) -> str:
     """`B's host was 1.45 times as slow`, by yardsticks of one Python; empty where they are alike or not known."""
-    before, after = _yardstick(a), _yardstick(b)
-    name, times = ("B", after / before) if after > before else ("A", before / after)
+    times = _host_times(a, b, "yardstick_cpu_ns")
+    return _host_slower(times) if max(times, 1 / times) >= HOSTS_DIFFER else ""
+
+
+def _host_slower(times: float) -> str:
+    return f"{'B' if times > 1 else 'A'}'s host was {max(times, 1 / times):.2f} times as slow"
+
+
+def _host_times(a: Sequence[Record], b: Sequence[Record], clock: Clock) -> float:
+    """How many times as long the yardstick took on B's host as on A's; NaN of two Pythons, or where it is unknown."""
     one_python = len({record.environment.python for record in (*a, *b)}) == 1
-    return f"{name}'s host was {times:.2f} times as slow" if one_python and times >= HOSTS_DIFFER else ""
+    return _yardstick(b, clock) / _yardstick(a, clock) if one_python else math.nan
 
 
-def _yardstick(records: Sequence[Record]) -> float:
-    """The median of all readings by their time on a core, ns; NaN where there is none."""
-    readings = [ns for record in records if record.host for ns in record.host.yardstick_cpu_ns]
+def _yardstick(records: Sequence[Record], clock: Clock = "yardstick_cpu_ns") -> float:
+    """The median of all readings, ns, by their time on a core or by the clock; NaN where there is none."""
+    readings = [ns for record in records if record.host for ns in getattr(record.host, clock)]
     return stats.summarize(readings).median if readings else math.nan
 
 

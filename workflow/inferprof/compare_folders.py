@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,10 @@ def read(path: Path) -> Side:
             raise UserError(
                 f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
             )
+        of_round = Counter((record.machine, record.case.path, record.round) for record in records)
+        if twice := [key for key, count in of_round.items() if count > 1]:
+            machine, case, number = twice[0]
+            raise UserError(f"{path} holds round {number} of {case} on {machine} twice: move the copied folder away")
         of_machine = (folder / "benchmark").is_dir()
         root = folder.parent if of_machine else folder
         pattern = "onnx/*/*.accuracy.json" if of_machine else "**/onnx/*/*.accuracy.json"

@@ -13,9 +13,9 @@ from inferprof.allowed import Allowed, check
 from inferprof.case import CONTEXT, TOKENS, TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
 from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, ServingPolicy
 from inferprof.errors import UserError, for_each, unknown
-from inferprof.files import check_schema, yaml_value
 from inferprof.model import onnx_file
 from inferprof.model.model_spec import ModelSpec, load
+from inferprof.yaml_file import check_schema, yaml_value
 
 Exclusion: TypeAlias = Mapping[str, str | Sequence[str]]
 """An entry of `exclude:`."""
@@ -50,7 +50,7 @@ PROTOCOL: Mapping[str, Any] = {
 def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     """The config with DEFAULTS filled in, checked against its schema."""
     if not isinstance(given, Mapping):
-        raise UserError(f"config: {given!r} is no mapping of keys to values; config.yaml shows the keys")
+        raise UserError(f"config: {given or 'nothing'!r} is no mapping of keys to values; config.yaml shows the keys")
     config = {**DEFAULTS, **given}
     if isinstance(config["target"], list):
         config["target"] = [str(entry) if type(entry) is float else entry for entry in config["target"]]

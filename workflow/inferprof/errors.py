@@ -8,6 +8,7 @@ import errno
 import logging
 import re
 import signal
+import site
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -124,8 +125,9 @@ def raised_at(error: BaseException, only: str = "") -> str | None:
         if str(place.tb_frame.f_globals.get("__name__")).startswith(only)
     ]
     inside = [(file.relative_to(PACKAGE.parent), line) for file, line in every if file.is_relative_to(PACKAGE)]
-    folders = (PACKAGE, LIBRARIES)
-    own = [(file.name, line) for file, line in every if not any(map(file.is_relative_to, folders))]
+    folders = (PACKAGE, LIBRARIES, *map(Path, site.getsitepackages()))
+    named = ((file, line) for file, line in every if not file.name.startswith("<"))  # <string>: made by Python itself
+    own = [(file.name, line) for file, line in named if not any(map(file.is_relative_to, folders))]
     return next((f"{file}:{line}" for file, line in reversed(own or inside)), None)
 
 
@@ -134,6 +136,18 @@ def _traceback(error: BaseException) -> Iterator[TracebackType]:
     while place:
         yield place
         place = place.tb_next
+
+
+@contextlib.contextmanager
+def without_exit() -> Iterator[None]:
+    """An exit out of other people's code is a RuntimeError there: it would end a report, or a job, without a word."""
+    try:
+        yield
+    except SystemExit as error:
+        *_, last = _traceback(error)
+        if Path(last.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
+            raise
+        raise RuntimeError(f"sys.exit({error.code!r}) was called").with_traceback(error.__traceback__) from None
 
 
 def refused_by_system(error: Exception) -> bool:

@@ -5,38 +5,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import glob
 import gzip
 import hashlib
 import json
-import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
-from importlib import resources
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, Any, cast
 
 from inferprof import documents
 from inferprof.documents import Kind
-from inferprof.errors import UserError, meant
-
-if TYPE_CHECKING:
-    import jsonschema
+from inferprof.errors import UserError
 
 UNFINISHED = ".unfinished"
 _REMOVES = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 """A program that removes a folder when its parent ends: that is what closes its stdin."""
 MOST_UNPACKED = 1 << 30
 """Bytes of a file of JSON or CSV that are read: as Python's objects they take ten times that much memory."""
-DEEPEST, MOST_VALUES, LARGEST = 50, 100_000, 2**63
-"""What a config or a model's description may hold: aliases make millions of values of a few lines."""
-NOT_TEXT = "YAML reads yes, no, on, off, null, numbers and dates as values: write the key in quotes"
 
 
 @contextlib.contextmanager
@@ -170,147 +161,6 @@ def document_text(content: Any, kind: Kind) -> str:
     text = as_json(content)
     documents.decode(text.encode(), kind)
     return text
-
-
-def check_schema(content: Any, schema: str, where: str) -> None:
-    """Validate against schemas/{schema}.schema.json.
-
-    Raises UserError with the first violation in one line.
-    """
-    from jsonschema.exceptions import best_match
-
-    check_values(content, where)
-    validator = _validator(schema)
-    error = best_match(validator.iter_errors(content))
-    if error is None:
-        return
-    place = ".".join(str(step) for step in error.absolute_path) or "top level"
-    allowed = ""
-    if error.validator == "additionalProperties" and isinstance(error.schema, dict):
-        keys = sorted(error.schema.get("properties", {}))
-        allowed = f"; allowed: {', '.join(keys)}{meant(error.instance.keys() - keys, keys)}"
-    elif described := _described(error, validator.schema):
-        allowed = f" ({described})"
-    if error.instance is None:
-        allowed += "; null, as of a key with nothing behind it: give a value, or leave it out"
-    raise UserError(f"{where}: {place}: {documents.one_line(_violation(error))}{allowed}")
-
-
-def _described(error: jsonschema.ValidationError, schema: Any) -> str | None:
-    """What the schema says of a value; else, where that is an entry of a list, what it says of the list."""
-    *above, last, _ = (None, *error.absolute_schema_path)
-    part: Any = error.schema
-    if last == "items" and "description" not in part:
-        part = functools.reduce(lambda at, step: at.get(step, {}) if isinstance(at, dict) else {}, above[1:], schema)
-    return part.get("description") if isinstance(part, dict) else None
-
-
-JSON_TYPES: Final[Mapping[str, str]] = {
-    **{"array": "a list", "object": "a mapping of keys to values", "string": "a string", "boolean": "true or false"},
-    **{"integer": "a whole number", "number": "a number", "null": "null"},
-}
-"""A type in a JSON schema → what it is in YAML."""
-
-
-def _violation(error: jsonschema.ValidationError) -> str:
-    """What a schema does not allow, in YAML's words where it is the type of a value."""
-    import yaml
-
-    if error.validator != "type":
-        described = error.validator == "pattern" and _described(error, {})
-        return f"{error.instance!r} does not match" if described else str(error.message)
-    wanted = error.validator_value if isinstance(error.validator_value, list) else [str(error.validator_value)]
-    scalar = isinstance(error.instance, str | int | float) and not isinstance(error.instance, bool)
-    listed = wanted == ["array"] and scalar
-    example = f": write {yaml.safe_dump([error.instance], default_flow_style=True).strip()}" if listed else ""
-    return f"{error.instance!r} is not {' or '.join(JSON_TYPES[name] for name in wanted)}{example}"
-
-
-@functools.cache
-def _validator(schema: str) -> Any:
-    import jsonschema
-
-    content = json.loads(resources.files("inferprof").joinpath("schemas", f"{schema}.schema.json").read_text("utf-8"))
-    draft = jsonschema.Draft202012Validator
-    types = draft.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 8.0 is no size
-    extend: Any = jsonschema.validators.extend
-    return extend(draft, type_checker=types)(content)
-
-
-def check_values(content: Any, where: str) -> None:
-    """Refuse what no schema can: NaN, infinity, numbers of many digits, and what is nested or repeated endlessly."""
-    stack: list[tuple[Any, tuple[str, ...]]] = [(content, ())]
-    values = 0
-    while stack:
-        value, path = stack.pop()
-        values += 1
-        place = ".".join(path) or "top level"
-        if values > MOST_VALUES or len(path) > DEEPEST:
-            raise UserError(f"{where}: nested deeper than {DEEPEST}, or of more than {MOST_VALUES} values (aliases?)")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"{where}: {place}: {value} is not a finite number")
-        if isinstance(value, int) and abs(value) > LARGEST:
-            raise UserError(f"{where}: {place}: a number beyond {LARGEST}")
-        if isinstance(value, Mapping):
-            if other := [key for key in value if not isinstance(key, str)]:
-                raise UserError(f"{where}: {place}: the key {other[0]!r} is not a string; {NOT_TEXT}")
-            stack += ((entry, (*path, key)) for key, entry in value.items())
-        elif isinstance(value, list | tuple):
-            stack += ((entry, (*path, str(index))) for index, entry in enumerate(value))
-
-
-def read_yaml(path: Path) -> Any:
-    """Read YAML. Raises UserError where it isn't YAML, or where there is no such file."""
-    import yaml
-
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _loader())
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise UserError(f"{path}: nested too deeply") from None
-    check_values(content, str(path))
-    return content
-
-
-def yaml_value(text: str) -> Any:
-    """What YAML reads in a text, as in a file. Raises ValueError, in one line, where it is none."""
-    import yaml
-
-    try:
-        return yaml.load(text, _loader())
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())) from None
-
-
-@functools.cache
-def _loader() -> Any:
-    """YAML's safe loader, which takes the last of two equal keys, 010 for 8 and 1:30 for 90; this refuses them."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def construct_number(self, node: yaml.ScalarNode) -> int | float:
-            text = node.value.lstrip("+-")
-            if ":" in text or (text[:1] == "0" and text[1:2].isdigit() and "." not in text):
-                other = "a number of base 60" if ":" in text else "octal"
-                problem = f"YAML reads {node.value} as {other}: write the decimal number, or quotes around text"
-                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-            integer = node.tag == "tag:yaml.org,2002:int"
-            number: int | float = self.construct_yaml_int(node) if integer else self.construct_yaml_float(node)
-            return number
-
-        def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-            node = super().compose_mapping_node(anchor)
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if twice := sorted({key for key in keys if keys.count(key) > 1}):
-                raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} is given twice", node.start_mark)
-            return node
-
-    for kind in ("int", "float"):
-        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.construct_number)
-    return Loader
 
 
 def sha256(path: Path) -> str:

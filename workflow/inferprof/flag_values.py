@@ -12,7 +12,7 @@ from inferprof.case import Case, OptionValue
 
 def option(text: str) -> tuple[str, OptionValue]:
     """`name=value` with a YAML value."""
-    from inferprof.files import yaml_value
+    from inferprof.yaml_file import yaml_value
 
     name, equals, value = text.partition("=")
     if not equals:

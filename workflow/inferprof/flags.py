@@ -22,6 +22,7 @@ def cases(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--config", required=True, help="a YAML file, or the config itself as JSON")
     sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models")
     sub.add_argument("--machine", metavar="LABEL", help="which of the config's machines (default: the first)")
+    sub.add_argument("--for-report", action="store_true", help="also config.json and profilers.json for `report`")
     out(sub)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 Result = TypeVar("Result")
 
@@ -19,3 +20,14 @@ class Derives:
             kept[key] = derive(self, *arguments)
         result: Result = kept[key]
         return result
+
+    def apart(self) -> Self:
+        """The same with frames of its own, for code out of a user's file, which may change them."""
+        import pandas as pd
+
+        def own(values: dict[Any, Any]) -> dict[Any, Any]:
+            return {k: v.copy(deep=False) if isinstance(v, pd.DataFrame) else v for k, v in values.items()}
+
+        other = copy.copy(self)
+        vars(other).update(own(vars(self)), _kept=own(vars(self).get("_kept", {})))
+        return other

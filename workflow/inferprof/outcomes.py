@@ -27,6 +27,7 @@ from inferprof.errors import (
     as_user_error,
     raised_at,
     reason_of,
+    without_exit,
 )
 from inferprof.files import beside, document_text, read_json, write_document, write_text
 
@@ -58,7 +59,7 @@ def stage(name: str) -> Iterator[None]:
     a job are about its case, and so results, unless a signal ended the tool.
     """
     try:
-        with as_user_error():
+        with as_user_error(), without_exit():
             yield
     except CaseFailed as error:
         error.stage = error.stage or name
@@ -81,7 +82,7 @@ def stage(name: str) -> Iterator[None]:
 def failure(error: CaseFailed) -> dict[str, Any]:
     """What the document of a failed stage says instead of its content."""
     notes = {"notes": error.notes} if error.notes else {}
-    return {"status": "failed", "stage": error.stage, "reason": str(error), **notes}
+    return {"status": "failed", "stage": error.stage, "reason": escape.text(str(error)), **notes}
 
 
 def attempt(

@@ -145,7 +145,7 @@ def _operators(request: run_request.RunRequest, record: dict[str, Any]) -> str:
         if watched["status"] != "ok":
             return f"not profiled, failed at {watched['stage']}: {watched['reason']}"
         nodes = providers.per_run(ort_profile.read(profile))
-    shares = nodes.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    shares = providers.by_type(nodes)
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.head(NAMED).items())
 
 

@@ -5,6 +5,7 @@ Modules outside the package join in by the environment variable INFERPROF_PLUGIN
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import importlib
@@ -19,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from inferprof import contract
 from inferprof.allowed import ANY, Allowed, Option, check
-from inferprof.errors import UserError, unknown
+from inferprof.errors import UserError, reason_of, unknown, without_exit
 from inferprof.findings import Threshold
 from inferprof.plugins import Backend, BuilderOption, Check, Owner, Plot, Precision, Profiler, Quantizer
 from inferprof.runtime_option import RuntimeOption
@@ -55,21 +56,37 @@ def _loaded(path: Path) -> ModuleType:
         )
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        with without_exit():
+            spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise UserError(f"{OUTSIDE}: {path} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise UserError(f"{OUTSIDE}: {path} cannot be loaded: {reason_of(error)}") from error
+    if not any(map(_is_plugin, vars(module).values())):
+        raise UserError(f"{OUTSIDE}: {path} holds no plug-in; give it a module-level constant, such as a Backend(…)")
     return module
+
+
+def from_outside(function: Callable[..., Any]) -> bool:
+    """Whether a function of a plug-in is out of such a file."""
+    return function.__module__.startswith(OUTSIDE_MODULE)
+
+
+def _is_plugin(value: object) -> bool:
+    """Whether a constant of a module is of a dataclass of ours: one with a name, as each kind of plug-in has."""
+    kind = type(value)
+    return dataclasses.is_dataclass(kind) and kind.__module__.startswith(f"{__package__}.") and hasattr(value, "name")
 
 
 def _inside(package: str, folders: Iterable[str]) -> Iterator[ModuleType]:
     """The modules in the folders of a package."""
     for module_info in pkgutil.iter_modules(folders):
         try:
-            yield importlib.import_module(f"{package}.{module_info.name}")
+            with without_exit():
+                module = importlib.import_module(f"{package}.{module_info.name}")
         except Exception as error:
             file = f"{package.replace('.', '/')}/{module_info.name}.py"
-            raise UserError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
+            raise UserError(f"{file} cannot be loaded: {reason_of(error)}") from error
+        yield module
 
 
 def sources(*packages: str) -> list[str]:

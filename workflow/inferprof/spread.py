@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from inferprof import registry
+from inferprof.errors import without_exit
 from inferprof.processes import die_with_parent
 
 Result = TypeVar("Result")
@@ -73,6 +74,7 @@ def _begin() -> None:
 def _settled(task: Callable[..., Result], arguments: tuple[Any, ...]) -> Result | Exception:
     """The result, or why there is none; another process may also have got no task, or ended."""
     try:
-        return task(*arguments)
+        with without_exit():
+            return task(*arguments)
     except Exception as error:
         return error

@@ -19,6 +19,7 @@ from inferprof import registry, sensitivity, trtexec
 from inferprof.best import space
 from inferprof.case import LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
+from inferprof.errors import UserError, meant, unknown
 from inferprof.files import sha256
 from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
@@ -33,6 +34,22 @@ PARSER: Final = "tensorrt-rtx"
 def of_all(files: Callable[[Study], list[str]], studies: Iterable[Study]) -> list[str]:
     """What a stage asks for on every machine of a study, each file once."""
     return list(dict.fromkeys(file for study in studies for file in files(study)))
+
+
+def not_made(target: str, stages: Collection[str], study: Study) -> UserError:
+    """What to say of a target that is no stage and that no rule makes."""
+    if "/" not in target:
+        return unknown("targets", [target], stages)
+    names: dict[str, Iterable[str]] = {
+        **{"models": study.known_models, "variants": study.variants},
+        **{"formats": registry.precisions(), "runtimes": registry.backends()},
+    }
+    known = {name for each in names.values() for name in each}
+    strange = [part for part in (entry.partition(".")[0] for entry in Path(target).parts) if part not in known]
+    listed = "; ".join(f"{kind} {', '.join(each)}" for kind, each in names.items())
+    return UserError(
+        f"no step makes {target}: it is no file of results/ by names that exist ({listed}){meant(strange, known)}"
+    )
 
 
 def probe(study: Study) -> list[str]:

@@ -40,13 +40,14 @@ def ceilings(args: argparse.Namespace) -> None:
 
 
 def cases(args: argparse.Namespace) -> None:
-    """Write the cases of a study, which run and which are refused; beside it its config and refused profilers."""
+    """Write the cases of a study, which run and which are refused."""
     from inferprof import study
 
     planned = arguments.planned_study(args)
     write_text(args.out, study.cases_csv(planned))
-    write_document(args.out.with_name("config.json"), "config", planned.config)
-    write_document(args.out.with_name("profilers.json"), "profilers", planned.refused_profilers())
+    if args.for_report:
+        write_document(args.out.with_name("config.json"), "config", planned.config)
+        write_document(args.out.with_name("profilers.json"), "profilers", planned.refused_profilers())
 
 
 def build(args: argparse.Namespace) -> int:

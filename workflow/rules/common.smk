@@ -25,7 +25,8 @@ from inferprof import (
 from inferprof.best.rounds import given_up
 from inferprof.case import SPELLED, Case
 from inferprof.errors import UserError
-from inferprof.files import read_json, read_yaml
+from inferprof.files import read_json
+from inferprof.yaml_file import read_yaml
 from inferprof.model import model_files as model_files_of
 from inferprof.ranks.world import World
 
@@ -34,6 +35,20 @@ def give_up(reason):
     """End Snakemake in one line: what the user can mend."""
     print(f"inferprof: {reason}", file=sys.stderr)
     sys.exit(2)
+
+
+def is_stage(name, is_rule=workflow.is_rule):
+    """In the place of `workflow.is_rule`, which is asked of each target: end where it is no rule and no rule makes it.
+
+    Snakemake says of such a target neither what there is nor what was meant.
+    """
+    stages = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    if is_rule(name) and (name in stages or name not in workflow.dag_settings.targets):
+        return True  # any rule may be forced, or be the last
+    file = os.path.relpath(name) if name and not os.path.isabs(name) else name
+    if not any(rule.is_producer(file) for rule in workflow.rules):
+        give_up(targets.not_made(name, stages, STUDY))
+    return False
 
 
 # Jobs are submitted, and this is the process that does it.

@@ -20,7 +20,7 @@ rule cases:
     message:
         "List the cases of the study"
     shell:
-        "inferprof cases --config {params.config:q} --machine {params.machine} --out {output.cases:q} 2> {log:q}"
+        "inferprof cases --config {params.config:q} --machine {params.machine} --for-report --out {output.cases:q} 2> {log:q}"
 
 
 # After one round of each case: which of them have further rounds and captures.

@@ -110,6 +110,15 @@ def test_a_case_near_what_the_cpu_was_measured_to_reach_is_bound_by_it(
     assert evidence == {"memory_ns": approx(moved / 10), "compute_ns": approx(flops / 100)}
 
 
+def test_a_ceiling_that_the_case_was_faster_than_is_none(results: Results) -> None:
+    case = "vit/fp32/ort_cpu/default/b1"
+    results.ok(case, 10.0)
+    results.write(f"{results.machine}/ceilings.json", {"gemm": {}, "memory": {"read": {"bytes_per_s": 1e10}}})
+    results.write("onnx/vit/fp32.b1.cost.json", {"weights": 3 * 10**8, "inputs": 0, "outputs": 0, "nodes": []})
+    answer = ask("cpu_limit", load(results, case))
+    assert answer.verdict == "not assessed" and "ceilings" in answer.reason and "30" in answer.reason
+
+
 def test_the_operator_that_takes_longest_is_named_with_its_share(results: Results) -> None:
     results.ok(INT8, 10.0)
     (finding,) = ask("cpu_operators", load(results, operators={"MatMul": 6e6, "Softmax": 3e6, "Add": 1e6})).findings

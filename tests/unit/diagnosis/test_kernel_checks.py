@@ -14,7 +14,7 @@ from tests.unit.diagnosis.conftest import with_documents as changed
 from tests.unit.facts import facts, mentions
 from tests.unit.made_records import NODE
 
-from inferprof.diagnosis import run, verdict
+from inferprof.diagnosis import kernel_faults, run, verdict
 from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.findings import Frames
 from inferprof.profilers import ncu
@@ -279,3 +279,9 @@ def test_a_rule_that_sees_what_ours_does_not_is_shown_beside_it(captured: Captur
 
 def test_a_page_without_rules_has_nothing_to_disagree_with(vit: Frames) -> None:
     assert mentions(ask("ncu_rules", vit).reason, "needs", "details page", ".ncu-rep")
+
+
+@pytest.mark.parametrize(("theoretical", "more_blocks"), [(75.0, True), (12.5, False)])
+def test_more_blocks_are_advised_where_more_warps_would_fit(theoretical: float, more_blocks: bool) -> None:
+    advice = kernel_faults.FAULTS["low_occupancy"].advice_by({"occupancy_theoretical": theoretical})
+    assert advice == (kernel_faults.MORE_BLOCKS if more_blocks else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,19 @@ CARRIERS: dict[str, Carrier] = {
     "logging with times": lambda line: f"2026-01-01 10:00:00,123 - INFO - {line}",
     "mail": lambda line: f"> {line}",
     "colours": lambda line: f"\x1b[32m{line}\x1b[0m",
+    "indented in Markdown": lambda line: f"    {line}",
+    "a web page's blanks": lambda line: line.replace(" ", "\xa0"),
+    "a web page's signs": html.escape,
+    "mail around indented code": lambda line: f"> \t{line}",
+    "every line twice ended": lambda line: f"{line}\r\r",
 }
+WHOLE: dict[str, Callable[[str], bytes]] = {
+    "PowerShell": lambda text: text.encode("utf-16"),
+    "a page": lambda text: f"<pre><code>{html.escape(text, quote=False)}</code></pre>\n".encode(),
+    "an issue": lambda text: f"It is slow:\n\n```\n{text}```\n\nThanks!\n".encode(),
+    "double spacing": lambda text: "\n\n".join(text.splitlines()).encode() + b"\n",
+}
+"""What is around a file as a whole."""
 ORT = (
     "2026-01-01 10:00:00.1 [V:onnxruntime:, session_state.cc:1148 Verify] Node placements\n"
     "2026-01-01 10:00:00.1 [V:onnxruntime:, session_state.cc:1154 Verify]  Node(s) placed on "
@@ -65,6 +78,26 @@ def test_what_carried_a_log_changes_no_answer(carrier: str, log: str, tmp_path: 
         (tmp_path / folder / "run.log").write_text(text)
         answers.append([answer.render(case) for case in explain([tmp_path / folder / "run.log"])])
     assert answers[1] == answers[0]
+
+
+@pytest.mark.parametrize("around", WHOLE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        LOGS["trtexec"],
+        "nsys_csv/cuda_gpu_kern_sum_nsys2025.3.2_a100_vllm_qwen2.5-7b.csv",
+        "nsys_csv/nsys_stats_all_nsys2022.4.2_cupy.txt",
+        "ncu_csv/ncu_details_a100_julia_rules.csv",
+        "ort_profile/ort_2019-06_cpu_mnist_no_provider.json",
+    ],
+)
+def test_what_pastes_and_shells_do_to_a_file_changes_no_answer(
+    around: str, name: str, tmp_path: Path, shared: Path
+) -> None:
+    plain = shared / "real" / name
+    carried = tmp_path / plain.name
+    carried.write_bytes(WHOLE[around](plain.read_text()))
+    assert [answer.render(case) for case in explain([carried])] == [answer.render(case) for case in explain([plain])]
 
 
 def test_of_a_cut_log_of_trtexec_no_warning_is_called_the_reason(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import pytest
 
+from inferprof.errors import UserError
 from inferprof.machine import peaks
 from inferprof.units import GIB
 
@@ -26,6 +28,18 @@ FAMILIES |= {"H100": "Hopper", "H200": "Hopper", "GH200": "Hopper"}
 FAMILIES |= {"GB10": "Blackwell", "T5000": "Thor"}
 FAMILIES |= {"L4": "Ada", "L40": "Ada", "L40S": "Ada", "Ada": "Ada", "6000": "Turing", "PRO": "Blackwell"}
 HALVED = {"tf32", "fp16", "bf16", "fp8"}
+
+
+@pytest.mark.parametrize("cells", ["200,2oo", "200"])
+def test_a_row_that_is_no_row_is_refused_with_its_line(
+    cells: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, *_ = peaks.FILE.read_text(encoding="utf-8").splitlines()
+    bad = tmp_path / "peaks.csv"
+    bad.write_text(f"{head}\nMine,{cells}\n", encoding="utf-8")
+    monkeypatch.setattr(peaks, "FILE", bad)
+    with pytest.raises(UserError, match=r"peaks\.csv, line 2 \(Mine\)"):
+        peaks._rows.__wrapped__()
 
 
 def family(gpu: str) -> str | None:

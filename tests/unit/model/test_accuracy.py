@@ -227,6 +227,7 @@ def test_the_graph_itself_is_run(tmp_path: Path) -> None:
     found = measured(tmp_path, "")
     assert (found["from"], found["outcome"], found["samples"]) == ("onnxruntime cpu", "pass", 4)
     assert (found["precision"], found["seed"], found["pretrained"]) == ("toy4", 3, True)
+    assert found["random_inputs"] == ["x"]
 
 
 def test_of_a_graph_that_nothing_here_can_run_nothing_is_measured_and_the_reason_says_why(tmp_path: Path) -> None:

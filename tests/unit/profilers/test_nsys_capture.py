@@ -101,6 +101,7 @@ def test_the_run_keeps_what_it_needs_of_the_environment_and_no_more() -> None:
         "LC_ALL": "C",
         "PYTHONPATH": "x",
         "HF_HOME": "/cache",
+        "CXX": "/opt/gcc/bin/g++",
         "INFERPROF_PLUGINS": "/plugins/slow.py",
         "HF_TOKEN": TOKEN,
         "TORCH_API_KEY": TOKEN,
@@ -114,6 +115,7 @@ def test_the_run_keeps_what_it_needs_of_the_environment_and_no_more() -> None:
         "LC_ALL",
         "PYTHONPATH",
         "HF_HOME",
+        "CXX",
         "INFERPROF_PLUGINS",
     }
 

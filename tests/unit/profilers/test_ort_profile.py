@@ -177,6 +177,19 @@ def test_a_node_that_runs_twice_in_a_run_is_counted_twice(tmp_path: Path) -> Non
     assert nodes[["executions", "duration"]].to_numpy().tolist() == [[2.0, 2000.0]]
 
 
+@pytest.mark.parametrize(("interrupted", "shares"), [(4, [0.73, 0.27]), (500, [0.75, 0.25])])
+def test_a_run_in_which_a_thread_lost_its_core_is_no_share_of_its_operator(
+    interrupted: int, shares: list[float], tmp_path: Path
+) -> None:
+    runs = range(0, 12_000, 1000)
+    long = [on_cpu(start, 6, "a", "MatMul") for start in runs]
+    short = [on_cpu(start + 10, interrupted if start == 11_000 else 2, "b", "Add") for start in runs]
+    nodes = providers.per_run(
+        ort_profile.read(written(tmp_path, *long, *short, *(run(start, 900) for start in runs)))
+    )
+    assert providers.by_type(nodes).round(2).to_dict() == dict(zip(("MatMul", "Add"), shares, strict=True))
+
+
 # --- files that are not whole ----------------------------------------------------------------------------------
 
 

@@ -31,7 +31,6 @@ REFUSED = {
     "traces.zip": (b"PK\x03\x04", "unpack"),
     "mine.csv": (b"kernel,ms\ngemm,3.5\n", "not a capture that can be read.*as it was written"),
     "empty.csv": (b"", "is empty"),
-    "powershell.txt": ("Time (%)".encode("utf-16"), "UTF-16.*UTF-8"),
     "latency.json": (b'{"latency_ms": [1, 2]}', "JSON without traceEvents"),
     "list.json": (b'[{"name": "a", "ph": "X"}]', "no tool here writes.*enable_profiling"),
     "cut.json": (b'{"schemaVersion": 1, "deviceProp', "not whole JSON.*cut short"),

@@ -123,3 +123,21 @@ def test_a_log_that_tells_no_placement_is_refused(tmp_path: Path) -> None:
     path.write_text(logged([("I", "Session successfully initialized.")]))
     with pytest.raises(UserError, match="log_severity_level"):
         ort.read_log(path)
+
+
+def test_copies_of_a_log_without_placements_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "ort.log"
+    path.write_text("[I:onnxruntime:, memcpy.cc:1 Add] Add MemcpyToHost before x for DmlExecutionProvider\n" * 3)
+    capture = ort.read_log(path)
+    assert any("3" in note for note in capture.notes)
+    assert any("log_severity_level" in lack.command for lack in capture.lacks)
+
+
+def test_dots_in_place_of_nodes_and_names_with_dashes_are_told_apart() -> None:
+    (session,) = ort_log.sessions(
+        "[V:onnxruntime:, a] Node placements\n"
+        "[V:onnxruntime:, a]  Node(s) placed on [CPUExecutionProvider]. Number of nodes: 9\n......\n"
+        "[V:onnxruntime:, a]  Node(s) placed on [XExecutionProvider]. Number of nodes: 2\n"
+        "[V:onnxruntime:, a]   Kernel_main-graph_1 (X_1)\n[V:onnxruntime:, a]   MemcpyFromHost (Memcpy)\n"
+    )
+    assert session.types == {"XExecutionProvider": {"Kernel_main-graph_1": 1, "Memcpy": 1}}

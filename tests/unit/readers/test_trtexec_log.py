@@ -267,3 +267,78 @@ def test_several_streams_are_said_with_the_time_between_two_inferences(tmp_path:
     text = log(gpu=4.6, enqueue=0.4, qps=800.0, copies=(0.5, 0.1)).replace("Streams: 1", "Streams: 4")
     (line,) = [note for note in judged(tmp_path, text).notes if note.startswith("4 streams")]
     assert mentions(line, "1.25 ms")
+
+
+def test_pieces_of_a_log_are_read_as_far_as_they_tell(tmp_path: Path) -> None:
+    whole = log(gpu=4.0, enqueue=1.0, qps=240.0, copies=(0.1, 0.1))
+    summary = [line for line in whole.splitlines() if " = " in line or "Throughput" in line]
+    bare = [re.sub(r"^\[.*?\] \[I\] ", "- ", line) for line in summary]
+    average = "Average on 10 runs - GPU latency: {} ms - Host latency: {} ms (enqueue 1 ms)"
+    averages = [STAMP.format(level="I", text=average.format(gpu, gpu + 1)) for gpu in (3.9, 4.1)]
+    for number, lines in enumerate((summary, bare, averages, ["  " + line for line in whole.splitlines()])):
+        path = tmp_path / f"{number}.log"
+        path.write_text("\n".join(["So slow:", *lines, ""]))
+        (case,) = explain([path])
+        total = case.total
+        assert total is not None
+        assert total.ns == pytest.approx(5e6 if lines is averages else 1e9 / 240), number
+        assert case.captures[0].parts["kernels"] == pytest.approx(4e6)
+
+
+def test_layers_of_a_table_in_part_are_shares_of_the_whole(tmp_path: Path) -> None:
+    path = tmp_path / "layers.log"
+    rows = ["=== Profile (100 iterations ) ===", "100.0  1.0  1.0  10.0  conv1", "50.0  0.5  0.5  5.0  pool"]
+    for end, whole in (([], 10e6), (["1100.0  11.0  11.0  100.0  Total"], 11e6)):
+        path.write_text("\n".join(STAMP.format(level="I", text=text) for text in [*rows, *end]) + "\n")
+        (case,) = explain([path])
+        assert case.total is not None and case.total.ns == pytest.approx(whole)
+        assert sum(case.captures[0].parts.values()) == pytest.approx(whole)
+
+
+def test_a_layer_that_waits_for_the_dla_is_called_that(tmp_path: Path) -> None:
+    path = tmp_path / "dla.log"
+    rows = ["=== Profile (10 iterations ) ===", "1.0 0.1 1.1 {ForeignNode[a...b]}", "90.0 9.0 98.9 head from nvm"]
+    path.write_text("\n".join(STAMP.format(level="I", text=text) for text in rows) + "\n")
+    (case,) = explain([path])
+    (finding,) = [finding for answer in case.answers for finding in answer.findings]
+    assert finding.subject == "head from nvm" and mentions(finding.reason, "DLA")
+
+
+def test_launches_as_long_as_the_gpus_time_are_said_also_where_nothing_waits(tmp_path: Path) -> None:
+    path = tmp_path / "near.log"
+    path.write_text(log(gpu=7.5, enqueue=7.8, qps=132.0))
+    (case,) = explain([path])
+    (finding,) = [finding for answer in case.answers for finding in answer.findings]
+    assert states(finding.reason, "7.8 ms") and mentions(finding.advice, "--useCudaGraph")
+
+
+def test_shapes_of_all_inputs_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.log"
+    shapes = [f"Input inference shape : x{number}=1x{number}" for number in range(6)]
+    text = log(gpu=4.0, enqueue=1.0, qps=240.0)
+    several = "\n".join(STAMP.format(level="I", text=line) for line in shapes)
+    path.write_text(text.replace(STAMP.format(level="I", text="Inference Streams: 1"), several))
+    (case,) = explain([path])
+    ran = " ".join(case.captures[0].ran)
+    assert mentions(ran, "x0=1x0") and mentions(ran, "2 more")
+    assert case.captures[0].settings["shapes"].split() == [f"1x{number}" for number in range(6)]
+
+
+def test_several_summaries_without_their_runs_are_told_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "readme.md"
+    lines = "[I] Throughput: {} qps\n[I] GPU Compute Time: min = {} ms, mean = {} ms, median = {} ms\n"
+    path.write_text("FP32:\n" + lines.format(100, 9, 9, 9) + "FP16:\n" + lines.format(200, 4, 4, 4))
+    (case,) = explain([path])
+    assert case.total is not None and case.total.ns == pytest.approx(5e6)
+    assert sum("GPU compute" in note for note in case.captures[0].notes) == 2
+
+
+def test_averages_of_the_oldest_versions_are_the_gpus_time(tmp_path: Path) -> None:
+    path = tmp_path / "old.log"
+    average = "Average over 10 runs is 1.{} ms (host walltime is 1.9 ms, 99% percentile time is 1.8)."
+    head = "TensorRT.trtexec # ./trtexec --deploy=a.prototxt"
+    path.write_text(
+        "\n".join([f"&&&& RUNNING {head}", average.format(2), average.format(4), f"&&&& PASSED {head}", ""])
+    )
+    (case,) = explain([path])
+    assert case.failure is None and case.captures[0].parts == {"kernels": pytest.approx(1.3e6)}

@@ -230,7 +230,7 @@ def test_each_other_shape_has_a_line_of_what_to_use_there(results: Any) -> None:
     assert [*lines] == ["b1", "b2", "b4"]
     assert mentions(lines["b1"], "fp16/ort_cpu/default", "×", "±")
     assert mentions(lines["b2"], "fp32/ort_cpu/default", "the baseline")
-    assert mentions(lines["b4"], "not told apart from")
+    assert mentions(lines["b4"], "not distinguishable from")
     assert "×" not in lines["b4"]
     assert [label for label, _ in found.card.lines] == ["Use", "Why", "Next", "Also", "", ""]
 

@@ -1,4 +1,4 @@
-"""Accuracy against speed in the report: the front, what can't be told apart, sizes and memory."""
+"""Accuracy against speed in the report: the front, what is undecided, sizes and memory."""
 
 from __future__ import annotations
 

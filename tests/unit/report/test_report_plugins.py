@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from inferprof.diagnosis import run
 from inferprof.plots import render
 from inferprof.report import compose, figures, txt
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Column, Report, Table, Text, words
+from inferprof.report.model import Column, Report, Table, Text, number, words
 from inferprof.report.section import Section, sections
 from inferprof.report.sections import use
 
@@ -106,6 +107,42 @@ def test_a_module_adds_a_check_to_each_diagnosis_and_to_the_report(
     assert answer["verdict"] == "clear" and 1 <= answer["evidence"]["times"] < 2, answer
     answers = table(compose.compose(evidence_of(cpu_study)), "check_answers")
     assert "long_tail" in {cell.text for row in answers.rows for cell in row}
+
+
+CHANGING = """
+from inferprof.findings import Clear
+from inferprof.plugins import Check
+
+
+def run(frames):
+    del frames.latency["boundary"]
+    return {gives}
+
+
+CHECK = Check(name="a_first_one", title="The first", level="host", scope="case", needs=("record",), run=run)
+"""
+
+
+@pytest.mark.parametrize(
+    ("gives", "verdict"),
+    [
+        ("Clear('nothing')", "clear"),
+        ("None", "not assessed"),
+        ("Clear('\\udc80')", "not assessed"),
+        ("Clear(3)", "not assessed"),
+        ("exit()", "not assessed"),
+    ],
+)
+def test_a_check_takes_nothing_from_the_others(
+    add: Callable[[str], None], repository: Path, caplog: pytest.LogCaptureFixture, gives: str, verdict: str
+) -> None:
+    measured = Case.from_path("vit_base/fp16/ort_cuda/default/b114.json")
+    asked: Any = (repository / "tests/data/records", "h100-80gb-hbm3-sm90-93fb0a94", measured, {})
+    alone = run.diagnose(*asked)
+    add(CHANGING.format(gives=gives))
+    first, *others = sorted(run.diagnose(*asked)["answers"], key=lambda answer: answer["check"] != "a_first_one")
+    assert first["verdict"] == verdict and others == alone["answers"]
+    caplog.clear()
 
 
 def test_a_module_adds_a_plot_of_each_model(
@@ -215,14 +252,30 @@ def rows_without_a_cell(evidence: Evidence) -> Any:
     return [Table("short", "", (Column("a", "a"), Column("b", "b")), ((words("x"),),))]
 
 
+def one_cell(name: str = "mine", cell: Any = None) -> Table:
+    return Table(name, "", (Column("a", "a"),), ((cell or words("x"),),))
+
+
 def late(evidence: Evidence) -> Any:
     yield Text("first")
     raise ValueError("it broke")
 
 
 @pytest.mark.parametrize(
-    ("build", "needs"),
-    [(rows_without_a_cell, ()), (late, ()), (lambda evidence: ["text"], ()), (late, ("no_such_field",))],
+    ("build", "needs", "word"),
+    [
+        (rows_without_a_cell, (), "defect of"),
+        (late, (), "it broke"),
+        (lambda evidence: sys.exit(3), (), "sys.exit(3)"),
+        (lambda evidence: ["text"], (), "no block"),
+        (lambda evidence: None, (), "no block"),
+        (late, ("no_such_field",), "no_such_field"),
+        (lambda evidence: [one_cell("../../x")], (), "'../../x'"),
+        (lambda evidence: [one_cell(), one_cell()], (), "two tables"),
+        (lambda evidence: [one_cell(cell="x")], (), "no cell"),
+        (lambda evidence: [one_cell(cell=number(float("nan"), "nan"))], (), "nan"),
+        (lambda evidence: [Text(evidence)], (), "no text"),
+    ],
 )
 def test_a_section_may_fail_in_any_way(
     monkeypatch: pytest.MonkeyPatch,
@@ -230,12 +283,13 @@ def test_a_section_may_fail_in_any_way(
     cpu_study: Results,
     build: Callable[[Evidence], Any],
     needs: tuple[str, ...],
+    word: str,
 ) -> None:
     failing = Section("failing", "A failing section", 5, build, needs)
     monkeypatch.setattr(compose, "sections", lambda: {"failing": failing})
     (section,) = compose.compose(evidence_of(cpu_study)).sections
     (said,) = section.blocks
-    assert isinstance(said, Text) and said.mark == "fail" and mentions(said.text, "defect of")
+    assert isinstance(said, Text) and said.mark == "fail" and mentions(said.text, word)
     caplog.clear()
 
 

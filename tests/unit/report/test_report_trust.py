@@ -196,6 +196,7 @@ def test_a_measurement_in_doubt_is_shown_and_is_no_headline(
     answer = answer_of(results)
     (said,) = [part for part in answer.use.split(". ") if "graph" in part]
     assert "in doubt" in said and why in said
+    assert answer.use.startswith("nothing yet") and BASELINE in answer.use
     assert "`budget_s:`" in answer.do_next
     (doubt,) = [
         row["doubt"]
@@ -210,6 +211,16 @@ def test_a_measurement_in_doubt_is_shown_and_is_no_headline(
     text = (folder / "REPORT.txt").read_text(encoding="utf-8")
     assert why in " ".join(text.split())
     assert "graph" in (folder / "csv/end_to_end.csv").read_text(encoding="utf-8")
+
+
+def test_a_case_in_doubt_that_was_measured_a_little_faster_leaves_the_answer(results: Results) -> None:
+    results.ok(f"{MODEL}/default/b8", 20.0, gpu=True)
+    results.ok(f"{MODEL}/graph/b8", 18.0, gpu=True)
+    change(results, f"{MODEL}/graph/b8", host=STARVED)
+    results.plan()
+    answer = answer_of(results)
+    assert answer.use.startswith(BASELINE)
+    assert f"{MODEL}/graph".partition("/")[2] in answer.use
 
 
 def test_what_was_not_measured_is_in_no_doubt(results: Results) -> None:

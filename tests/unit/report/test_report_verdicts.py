@@ -148,22 +148,22 @@ def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) 
     for case in (BASELINE, TENSORRT):
         loaded = frames.load(results.root, results.machine, Case(*case.split("/")))
         document = run.document(loaded, run.answers(loaded))
-        document["verdict"] |= {"groups": [], "gain": None, "sentence": "2 ms; little can be said."}
+        document["verdict"] |= {"groups": [], "gain": None, "sentence": "2 ms, no more."}
         results.write(f"{results.machine}/diagnosis/{case}.json", document)
-    section = content_of(verdicts.SECTION, load(results))
-    first = section.blocks[0]
-    assert isinstance(first, Text)
-    assert facts(first.text, "check", "found", "planted")[:8] == [
-        "check",
-        "found",
-        "2",
-        "2",
-        "planted",
-        "fp32/ort_cuda/default",
-        "b4",
-        "2 ms",
-    ]
     assert table(load(results), "verdicts").csv_only
+    first = table(load(results), "first_findings")
+    assert column(first, "check") == [verdicts.NO_FINDING]
+    assert column(first, "cases") == ["2"]
+    assert column(first, "example") == ["fp32/ort_cuda/default b4"]
+    assert column(first, "advice") == [""]
+    assert column(first, "sentence") == ["2 ms, no more."]
+
+
+def test_what_comes_first_is_a_row_of_each_check_with_what_to_do(study: Any) -> None:
+    first = table(load(study), "first_findings")
+    by_check = dict(zip(column(first, "check"), column(first, "advice"), strict=True))
+    assert by_check["kernel_loops"]
+    assert sum(map(int, column(first, "cases"))) == 2
 
 
 def test_a_study_without_diagnoses_has_no_such_section(results: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.case import Case
-from inferprof.errors import CaseFailed, UserError, failure_of
+from inferprof.errors import CaseFailed, UserError, failure_of, without_exit
 from inferprof.machine.hardware import Machine, parse_version
 from inferprof.plugins import BuildRequest
 
@@ -23,11 +23,15 @@ def of(plugin: str, refuses: Callable[..., str | None], *asked: Any) -> str | No
     UserError stays one: it is about the config.
     """
     try:
-        return refuses(*asked)
+        with without_exit():
+            reason: object = refuses(*asked)
     except UserError:
         raise
     except Exception as error:
         return f"{plugin} cannot say whether it refuses this: {failure_of(error)}"
+    if not isinstance(reason, str | None):
+        return f"{plugin} cannot say whether it refuses this: it gave {reason!r}; allowed: a reason, or None"
+    return " ".join(reason.split()) if reason else None
 
 
 def built(build: Callable[[BuildRequest], dict[str, Any]], request: BuildRequest) -> dict[str, Any]:

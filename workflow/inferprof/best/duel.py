@@ -85,8 +85,8 @@ def _verdict(saved: np.ndarray[Any, Any], estimate: float, rule: Rule) -> tuple[
     if hoped <= rule.missed / len(rule.looks):
         return "no better", f"a gain of {rule.wanted:.1%} would show so little with p = {hoped:.1g}"
     if len(saved) == rule.looks[-1]:
-        return "undecided", f"not told apart in {counted(len(saved), 'round')}"
-    return "measure more", f"not told apart in {counted(len(saved), 'round')} yet"
+        return "undecided", f"not distinguishable in {counted(len(saved), 'round')}"
+    return "measure more", f"not distinguishable in {counted(len(saved), 'round')} yet"
 
 
 def _p_value(values: np.ndarray[Any, Any], side: Literal["greater", "less"]) -> float:

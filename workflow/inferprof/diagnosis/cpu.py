@@ -28,7 +28,7 @@ from inferprof.findings import (
     Threshold,
 )
 from inferprof.plugins import Check
-from inferprof.tables.nodes.providers import computed_on_cpu, first_run_alone, per_run
+from inferprof.tables.nodes.providers import by_type, computed_on_cpu, first_run_alone, per_run
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.schema import of_first
 from inferprof.units import GIGA, NS_PER_MS
@@ -50,6 +50,8 @@ OPERATORS: Final = Threshold(
     "cpu_operators", 0.3, "of the operators' time", "ours: less than a third is no one cause"
 )
 CONVERSIONS: Final = Threshold("cpu_conversions", 0.1, "of the operators' time", "ours: the noise of a busy host")
+CREDIBLE: Final = 1.1
+"""Ours: a roof so many times as slow as what was measured below it was not the machine's when the case ran."""
 CONVERTING: Final = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast")
 PRODUCTS: Final = ("MatMul", "Gemm", "Conv", "Attention", "Fused", "MultiHeadAttention", "QLinear", "QGemm")
 """How the names of operators begin that multiply matrices, on a CPU."""
@@ -140,6 +142,11 @@ def _limit(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("ceilings.json of the machine: inferprof ceilings")
     moving, computing = cost.moved / limits.bandwidth.value * 1e9, _computing(frames, limits)
     least = max(moving, computing or 0.0)
+    if frames.total and least > CREDIBLE * frames.total.ns:
+        raise NotAssessed(
+            f"a ceiling that holds: by ceilings.json the graph takes {ms(least)} at least, and it took "
+            f"{ms(frames.total.ns)}. Measure again while nobody else uses the machine: snakemake --forcerun ceilings"
+        )
     share = frames.share(least)
     rate = f"{limits.bandwidth.value / GIGA:.3g} GB/s"
     products = f"{ms(computing)}" if computing else "an unknown time on this CPU"
@@ -194,7 +201,7 @@ def _by_type(frames: Frames) -> pd.Series[float]:
     own = computed_on_cpu(per_run(rows))
     if own.empty:
         raise NotAssessed("operators that the CPU computes: another provider has them all")
-    return own.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    return by_type(own)
 
 
 # --- conversions -----------------------------------------------------------------------------------------------

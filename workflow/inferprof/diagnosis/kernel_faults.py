@@ -18,7 +18,7 @@ from inferprof.diagnosis.kernel_time import KERNEL_SHARE, counted_by, of_kernels
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
-from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, FaultName
+from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, OCCUPANCY_PERCENT, FaultName
 from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import kernel_reads
@@ -35,6 +35,9 @@ INTER_SM: Final = Threshold(
     "ours: beyond it blocks of a cluster pass on more than the borders of their tiles",
 )
 
+MORE_BLOCKS: Final = "Launch more blocks, and of equal length: a larger batch, smaller tiles, or split-K."
+"""Where as many warps as are wanted would fit."""
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -44,6 +47,8 @@ class Fault:
     bottleneck: Bottleneck
     waste: Callable[[Evidence], float | None]
     advice: str
+    advice_by: Callable[[Evidence], str | None] = lambda seen: None
+    """Other advice, where what was counted asks for it."""
 
 
 FAULTS: Final[Mapping[FaultName, Fault]] = {
@@ -100,6 +105,7 @@ FAULTS: Final[Mapping[FaultName, Fault]] = {
         "latency",
         lambda seen: 1 - max(value for name, value in seen.items() if "occupancy" not in name) / BUSY_PERCENT,
         "Use fewer registers or less shared memory per block. Or launch more blocks: a larger batch.",
+        lambda seen: MORE_BLOCKS if seen["occupancy_theoretical"] >= OCCUPANCY_PERCENT else None,
     ),
     "tensor_cores_unused": Fault(
         "Matrix products without tensor cores",
@@ -194,7 +200,7 @@ def _finding(frames: Frames, fault: Fault, row: Mapping[str, Any]) -> Finding:
         evidence={**row["evidence"], **({} if row["time_share"] is None else {"time_share": row["time_share"]})},
         source=counted_by(frames),
         gain=None if time is None or waste is None else Gain(0.0, max(0.0, min(1.0, waste)) * time),
-        advice=fault.advice,
+        advice=fault.advice_by(row["evidence"]) or fault.advice,
         confidence="medium",
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from inferprof.case import Case
 from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu, on_several_gpus
-from inferprof.errors import failure_of
+from inferprof.errors import UserError, failure_of, without_exit
 from inferprof.files import write_document
 from inferprof.findings import ELSEWHERE, NEEDS, Answer, Change, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
@@ -97,7 +98,8 @@ def answer(check: Check, frames: Frames) -> Answer:
     A check that raises, or gives what no document can hold, is not assessed, with that as the reason.
     """
     try:
-        return _kept(_answer(check, frames))
+        with without_exit():
+            return _kept(_answer(check, frames))
     except NotAssessed as lacking:
         return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
     except Exception as error:  # The other checks are worth having without this one.
@@ -105,13 +107,13 @@ def answer(check: Check, frames: Frames) -> Answer:
 
 
 def _kept(given: Answer) -> Answer:
-    """The same. Raises ValueError where no document can hold it."""
-    content = plain(given)
+    """The same. Raises UserError where no document can hold it."""
     try:
-        json.dumps(content, allow_nan=False)
-    except ValueError:
-        raise ValueError(f"the check {given.check} gave a number that is not finite") from None
-    msgspec.convert(content, Answer)
+        content = plain(given)
+        json.dumps(content, allow_nan=False, ensure_ascii=False).encode()
+        msgspec.convert(content, Answer)
+    except (ValueError, TypeError, AttributeError) as error:  # not finite, half letters, of another type
+        raise UserError(f"the check {given.check} gave what no diagnosis can hold: {error}") from None
     return given
 
 
@@ -121,13 +123,13 @@ def _answer(check: Check, frames: Frames) -> Answer:
         elsewhere = [need for need in missing if need in ELSEWHERE and _is_told(need, frames)]
         named: Sequence[Need] = elsewhere or missing
         raise NotAssessed("; ".join(NEEDS[need] for need in named))
-    judged = check.run(frames)
+    judged = check.run(frames.apart() if registry.from_outside(check.run) else frames)
     if isinstance(judged, Clear):
         gain = bounded(frames, judged.gain)
         return Answer(check.name, check.level, "clear", judged.reason, judged.evidence, gain=gain)
-    findings = tuple(judged)
+    findings = tuple(judged) if isinstance(judged, Iterable) else ()
     if not findings or not all(isinstance(finding, Finding) for finding in findings):
-        raise TypeError(f"the check {check.name} gave neither findings nor Clear")
+        raise UserError(f"the check {check.name} gave neither findings nor Clear, but {reprlib.repr(judged)}")
     return Answer(
         check.name, check.level, "found", findings=tuple(_as_tried(frames, finding, check) for finding in findings)
     )

@@ -68,7 +68,7 @@ def _steadier(frames: Frames) -> str:
     """What makes the host steadier, or the numbers less dependent on it."""
     advice = (
         "Measure again on cores of its own: nothing else on the machine, bare metal or whole cores of a rented one, "
-        "the performance governor, the process pinned (taskset), more `rounds:`."
+        "the performance governor, the process pinned (taskset), more `rounds:` (on a CPU `cpu_rounds:`)."
     )
     if not on_gpu(frames) or replays_a_graph(frames) or not (graph := graph_advice(frames)):
         return advice

@@ -29,7 +29,7 @@ from inferprof.diagnosis.ranks import Work
 from inferprof.diagnosis.times import iteration, on_gpu, percent
 from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict
 from inferprof.findings import END_TO_END, OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
-from inferprof.tables.nodes.providers import per_run
+from inferprof.tables.nodes.providers import by_type, per_run
 from inferprof.tables.schema import of_first
 from inferprof.words import counted, ms, ms_range
 
@@ -113,7 +113,7 @@ def _operators(frames: Frames) -> str:
     profile = of_first(frames.profiles, registry.sessions())
     if profile.empty:
         return ""
-    shares = per_run(profile).groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    shares = by_type(per_run(profile))
     longest = ", ".join(f"{name} {percent(share)}" for name, share in shares.head(LONGEST).items())
     return f"Longest operators by {profile['tool'].iloc[0]}: {longest} of the operators' time."
 

@@ -171,8 +171,8 @@ def _not_of_its_path(document: Any, path: Path) -> str | None:
         return f"it is of the machine {one_line(own)}, not of {machine[0]}"
     if isinstance(document, Serving) and document.policy and document.policy.name != parts[-CASE_PARTS - 1]:
         return f"it is of the policy {one_line(document.policy.name)}, not of {parts[-CASE_PARTS - 1]}"
-    if isinstance(document, Record) and stem != f"r{document.round}":
-        return f"it is of round {document.round}, not of {stem}"
+    if isinstance(document, Record) and path.name != f"r{document.round}.json":
+        return f"it is of round {document.round}, not of {path.stem}"
     return None
 
 

@@ -312,6 +312,8 @@ class Accuracy(Outcome):
     precision: str | None = None
     seed: Count | None = None
     pretrained: bool | None = None
+    random_inputs: list[str] | None = None
+    """Inputs that were random numbers."""
     samples: Count | None = None
     source: str | None = msgspec.field(default=None, name="from")
     tolerance: Tolerance | None = None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from inferprof.errors import UserError
 from inferprof.units import GIB, GIGA, TERA
 
 Checked = Literal["document", "others", ""]
@@ -85,8 +86,17 @@ def every() -> tuple[Peaks, ...]:
 
 @functools.cache
 def _rows() -> tuple[_Row, ...]:
+    """Raises UserError with the line in which a cell is missing, or is not the number that it should be."""
+    rows = []
     with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(_row(row) for row in csv.DictReader(file))
+        reader = csv.DictReader(file)
+        for row in reader:
+            try:
+                rows.append(_row(row))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                where = f"{FILE.name}, line {reader.line_num} ({row['gpu']})"
+                raise UserError(f"{where}: {error!r}; each row has the columns of the first line") from None
+    return tuple(rows)
 
 
 def _row(row: Mapping[str, str]) -> _Row:

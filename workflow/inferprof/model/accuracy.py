@@ -12,7 +12,7 @@ import numpy as np
 
 from inferprof import processes, progress
 from inferprof.errors import CaseFailed
-from inferprof.model import block_emulation, emulation, onnx_file, onnx_graph, quantizers
+from inferprof.model import block_emulation, data, emulation, onnx_file, onnx_graph, quantizers
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -59,7 +59,7 @@ def measure(
     says what decided it: the worst output. Raises UserError where the input data are unusable.
     """
     spec = request.spec
-    record = {"precision": precision.name, "seed": seed, "pretrained": spec.pretrained}
+    record = {"precision": precision.name, "seed": seed, **data.origin(spec)}
     with progress.task(f"Accuracy of {spec.name} in {precision.name}", STEPS):
         progress.step("read samples")
         batches = draw(spec, count, seed)

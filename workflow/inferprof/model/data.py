@@ -83,6 +83,12 @@ def _fits(spec: ModelSpec, shape: Shape, count: int) -> None:
         )
 
 
+def origin(spec: ModelSpec) -> dict[str, Any]:
+    """Of an accuracy: whether the weights were trained, and which inputs are random numbers."""
+    random = [item.name for item in spec.inputs if item.data.partition(":")[0] in ("normal", "uniform", "integers")]
+    return {"pretrained": spec.pretrained, "random_inputs": random}
+
+
 def files(spec: ModelSpec) -> list[Path]:
     """The files and folders beside the model's YAML file that its inputs are fed from."""
     paths = []

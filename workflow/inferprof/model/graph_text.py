@@ -45,9 +45,14 @@ def of_accuracy(result: Mapping[str, Any]) -> str:
             (accuracy.outcome or "not measured", accuracy.reason or ""),
             *((name, _distance(output)) for name, output in outputs),
             *([(agreement.kind, _agreement(agreement))] if agreement else []),
+            *([("random inputs", _of_random(accuracy.random_inputs))] if accuracy.random_inputs else []),
             *([("computed by", accuracy.source)] if accuracy.source else []),
         )
     )
+
+
+def _of_random(inputs: Sequence[str]) -> str:
+    return f"{', '.join(inputs)}: no data that a model was trained on; name yours with `data:` in its description"
 
 
 def _distance(output: Distance) -> str:

@@ -9,9 +9,10 @@ import json
 from pathlib import Path
 
 from inferprof.case import PARALLEL
-from inferprof.files import read_yaml, sha256
+from inferprof.files import sha256
 from inferprof.model import data, onnx_graph
 from inferprof.model.model_spec import ModelSpec, load
+from inferprof.yaml_file import read_yaml
 
 
 @functools.cache  # asked for once per job

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from inferprof.case import BATCH, CONTEXT, TOKENS, Shape
 from inferprof.errors import UserError
-from inferprof.files import check_schema, read_yaml
 from inferprof.model import onnx_inputs
+from inferprof.yaml_file import check_schema, read_yaml
 
 DEFAULT_OPSET = 20
 Task = Literal["classification", "embedding", "other"]
@@ -198,9 +198,12 @@ def discover(folder: Path) -> dict[str, Path]:
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; it holds one YAML or ONNX file per model")
-    described = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    files = sorted(
+        path for path in folder.iterdir() if not path.name.startswith(".")
+    )  # ._NAME: macOS's, .#NAME: Emacs's
+    described = [path for path in files if path.suffix in (".yaml", ".yml")]
     spoken_of = {folder / file for path in described for file in _files_of(path)}
-    bare = sorted(path for path in folder.glob("*.onnx") if path not in spoken_of)
+    bare = [path for path in files if path.suffix == ".onnx" and path not in spoken_of]
     models: dict[str, Path] = {}
     for path in [*described, *bare]:
         if not _NAME.fullmatch(path.stem):
@@ -293,7 +296,8 @@ def _check(spec: ModelSpec) -> None:
         raise UserError(f"{spec.path}: package {package}, which carries the ONNX file, is not installed; install it")
     for file in [*([spec.onnx_path] if spec.onnx_path else []), *spec.ready_made.values()]:
         if not file.is_file():
-            raise UserError(f"{spec.path}: {file} does not exist; paths count from the folder of the YAML file")
+            root = "package" if file == spec.onnx_path and "package" in spec.options else "folder of the YAML file"
+            raise UserError(f"{spec.path}: {file} is no file that exists; paths count from the {root}")
 
 
 def _check_kv_cache(spec: ModelSpec) -> None:

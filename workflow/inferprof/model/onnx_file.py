@@ -45,7 +45,11 @@ def checked(
     if (size := validity.check_external(model, path)) > MAX_BYTES:
         raise UserError(f"{path}: {size} bytes of external data; at most {MAX_BYTES} can be inlined")
     onnx_graph.load_external(model, path)
-    model = tidied(edit(model) if edit else model)
+    model = edit(model) if edit else model
+    if not isinstance(model, onnx.ModelProto):
+        gave = f"python: {spec.options['python']} gave a {type(model).__name__}"
+        raise UserError(f"model {spec.name}: {gave}, not an onnx.ModelProto; return the edited one")
+    model = tidied(model)
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:

@@ -49,7 +49,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 def _points(ax: Axes, rows: pd.DataFrame) -> None:
     """Colour tells the number format, the marker backend and variant; a cross lies over what fails its tolerance.
 
-    Hollow, and tied to the case that it cannot be told apart from; pale where it is behind another one.
+    Hollow, and tied to the case that it is not distinguishable from; pale where it is behind another one.
     """
     palette = colours(rows["precision"])
     looks = kinds(rows)
@@ -81,8 +81,9 @@ AGAINST_SPEED = Plot(
     name="accuracy_speed",
     title="Accuracy against speed",
     caption=(
-        "The line joins the cases that none beats in both. Hollow: not told apart from the case at the dotted line's "
-        "end. Pale: behind one that is as accurate and faster. Bars: 95 % of the median. A cross: its accuracy fails."
+        "The line joins the cases that none beats in both. Hollow: not distinguishable from the case at the end of "
+        "the dotted line. Pale: behind one that is as accurate and faster. Bars: 95 % of the median. A cross: its "
+        "accuracy fails."
     ),
     needs={"end_to_end_ms": 2, "sqnr_db": 1, "precision": 2},
     draw=draw,

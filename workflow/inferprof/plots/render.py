@@ -6,6 +6,7 @@ import collections
 import hashlib
 import io
 import re
+import reprlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferprof import spread
-from inferprof.errors import failure_of
+from inferprof.errors import UserError, failure_of, without_exit
 from inferprof.files import write_text
 from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
@@ -64,11 +65,14 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, file: P
     """The same of what is no Plot. The file is what its suffix says: PNG, drawn once more, or else SVG."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(dict(STYLE)), warnings.catch_warnings():
         # Names may be in any script. On the page the reader's fonts draw it; in the PNG a box stands for each letter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = draw(frame)
+        figure = draw(frame.copy(deep=False))  # what one changes in it is no other's
+        if not isinstance(figure, Figure):
+            raise UserError(f"it gave {reprlib.repr(figure)}, and no Figure of matplotlib")
         svg = io.StringIO()
         # Not Figure.savefig, which draws each file twice: the first of the two lays out for both.
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
@@ -100,7 +104,8 @@ class Failed:
 def attempt(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, file: Path) -> str | Failed:
     """`written`, or why there is none: the other plots are worth having without it."""
     try:
-        return written(draw, frame, file)
+        with without_exit():
+            return written(draw, frame, file)
     except Exception as error:
         file.unlink(missing_ok=True)
         return Failed(failure_of(error))

@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from inferprof import registry
-from inferprof.errors import UserError, failure_of
+from inferprof.errors import UserError, failure_of, without_exit
 from inferprof.files import opened, read_json
 from inferprof.readers.kind import HEAD_BYTES, Head, Kind
 from inferprof.readers.kinds.not_measured import BEGIN
 
 READABLE = (
     "read an Nsight Systems .sqlite export or what `nsys stats` writes, an Nsight Compute report or its pages, "
-    "a Kineto trace, a profile or verbose log of ONNX Runtime, TensorRT's JSON or a log of trtexec, as it was written"
+    "a Kineto trace or a table of torch's profiler, a profile or verbose log of ONNX Runtime, TensorRT's JSON or a "
+    "log of trtexec, or the results of a load on a server, as it was written"
 )
 
 
@@ -36,7 +37,8 @@ def recognise(path: Path) -> Kind:
 def _is_of(kind: Kind, head: Head) -> bool:
     """Whether a file is of a kind; where that kind fails, another may know the file. UserError says what is wrong."""
     try:
-        return kind.recognises(head)
+        with without_exit():
+            return kind.recognises(head)
     except UserError:
         raise
     except Exception as error:

@@ -1,5 +1,5 @@
 """Text as the tool wrote it, out of what carried it: containers, orchestrators, CI and journals put something in
-front of each line, one around the other.
+front of each line, one around the other; forums, editors and PowerShell change its characters.
 
 Only what is in front of nearly all lines is taken off, with one blank behind it, so that what a tool itself writes
 there stays.
@@ -7,6 +7,8 @@ there stays.
 
 from __future__ import annotations
 
+import codecs
+import html
 import json
 import re
 from collections.abc import Sequence
@@ -23,6 +25,18 @@ SAMPLE: Final = 500
 """Lines that tell."""
 _CONTROL: Final = re.compile("\x1b(?:\\[[\\d;?]*[A-Za-z]|\\][^\x07]*\x07)")
 """Colours and other orders to a terminal."""
+_ENTITY: Final = re.compile(r"&(?:quot|apos|lt|gt|amp|nbsp|#39);")
+_TAG: Final = re.compile(r"</?(?:pre|code|span|div|p|samp|details|summary|br)\b[^>\n]*>")
+"""How web pages write text."""
+_FENCED: Final = re.compile(
+    r"^(?P<fence>```|~~~)\w*[ \t]*\r?\n(?P<inside>\s*(?:\{|\[\s*[\[{\"]).*?)(?:^(?P=fence)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""JSON between the fences of Markdown; tables and logs are found amid other lines."""
+_LINE_END: Final = re.compile("\r*\n|\r")
+"""Also doubled, as text that was converted twice has it. TensorRT's names hold what else str.splitlines splits at."""
+_INDENTED: Final = re.compile(r" {4}|\t")
+"""How Markdown marks code without fences."""
 _DAY: Final = r"\d{4}-\d\d-\d\d"
 _TIME: Final = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
 _ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)"
@@ -42,6 +56,7 @@ CARRIERS: Final = tuple(
         r"\[(?:default|rank)\d+\]:",  # torchrun
         r" *\d+[:\t]",  # srun --label, grep -n, cat -n
         r"(?:- )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: -(?= )|:[\w.]+:)",  # Python's logging
+        r"\[(?:DEBUG|INFO|WARNING|ERROR)\](?= )",  # what others make of it
         r">",  # quoted mail
         rf"[^\t]+\t[^\t]+\t\ufeff?(?={_DAY}T)",  # gh run view --log
     )
@@ -55,14 +70,18 @@ def plain(path: Path, folder: Path) -> Path:
     Raises UserError where it cannot be read."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
-    text = head.decode("utf-8-sig", errors="replace")
-    if b"\0" in head or not ("\x1b" in text or _of_docker(text.splitlines()) or _carrier(text.splitlines()[:SAMPLE])):
+    encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    text = head.decode(encoding, errors="replace")
+    if "\0" in text.rstrip("\0") or not (encoding == "utf-16" or _is_carried(text)):
         return path
-    lines = _lines(unpacked(path).decode("utf-8-sig", errors="replace"))
+    lines = _lines(unpacked(path).decode(encoding, errors="replace"))
     for _ in range(DEEPEST):
-        if (carrier := _carrier(lines[:SAMPLE])) is None:
+        if _is_all_indented(lines[:SAMPLE]):
+            lines = [_INDENTED.sub("", line, count=1) for line in lines]
+        elif carrier := _carrier(lines[:SAMPLE]):
+            lines = _without(lines, carrier)
+        else:
             break
-        lines = _without(lines, carrier)
     inside = folder / f"{len(list(folder.iterdir()))}"
     inside.mkdir()
     out = inside / path.name
@@ -78,11 +97,45 @@ def _without(lines: Sequence[str], carrier: re.Pattern[str]) -> list[str]:
     return [line if end is None else line[end + blank :] for line, end in zip(lines, ends, strict=True)]
 
 
+def _is_carried(text: str) -> bool:
+    """Whether the beginning of a file is not as its tool wrote it."""
+    lines = _LINE_END.split(text)
+    sample = lines[:SAMPLE]
+    return (
+        any(sign in text for sign in ("\x1b", "\xa0", "\r\r\n"))
+        or ("\r" in text and "\n" not in text)
+        or any(pattern.search(text) for pattern in (_ENTITY, _TAG, _FENCED))
+        or _of_docker(lines)
+        or _is_all_indented(sample)
+        or _is_double_spaced(sample)
+        or _carrier(sample) is not None
+    )
+
+
+def _is_all_indented(lines: Sequence[str]) -> bool:
+    held = [line for line in lines if line.strip()]
+    return len(held) > 1 and all(map(_INDENTED.match, held))
+
+
+def _is_double_spaced(lines: Sequence[str]) -> bool:
+    """Whether each second line is empty, and no other one inside."""
+    return len(lines) > 6 and not any(map(str.strip, lines[1::2])) and sum(map(bool, lines[::2])) > len(lines) / 4
+
+
 def _lines(text: str) -> list[str]:
-    """The lines without colours, those of Docker's json-file out of their JSON."""
-    raw = text.splitlines()
+    """The lines without colours and marks of web pages, those of Docker's json-file out of their JSON."""
+    text = text.replace("\xa0", " ")
+    if _TAG.search(text) or _ENTITY.search(text):
+        # A quote inside of a string of JSON or CSV stays what it is.
+        text = _TAG.sub("", text.replace("&quot;", '"') if '"' not in text else text)
+        text = _ENTITY.sub(lambda entity: entity[0] if entity[0] == "&quot;" else html.unescape(entity[0]), text)
+    if fenced := _FENCED.search(text):
+        text = fenced["inside"]
+    raw = _LINE_END.split(text)
     if _of_docker(raw):
         raw = "".join(_said(line) for line in raw).splitlines()
+    if _is_double_spaced(raw[:SAMPLE]):
+        raw = raw[::2]
     return [_CONTROL.sub("", line) for line in raw]
 
 

@@ -30,6 +30,7 @@ SIZES: Final[Mapping[str, int]] = {
 OLDER_COLUMNS: Final[Mapping[str, str]] = {
     "Time(%)": "Time (%)",
     "Operations": "Count",
+    "Calls": "Num Calls",
     "Total": "Total (KiB)",
     **{
         f"{long}{unit}": f"{short} (ns)"
@@ -122,13 +123,13 @@ def _table(lines: Sequence[str], head: int) -> Table:
     match = _HEADER.match(lines[head])
     if match is None or match["between"] != ",":
         raise NotPlain("its columns are not separated by commas")
-    columns, *_ = csv.reader([lines[head].rstrip("\r")], strict=True)
+    columns, *_ = csv.reader([lines[head].rstrip()], strict=True)
     units = dict(name_and_unit(column) for column in columns)
     if len(units) < len(columns):
         raise NotPlain("it has two columns of a name")
     rows = []
     for number, line in enumerate(lines[head + 1 :], head + 1):
-        cells = next(csv.reader([line.rstrip("\r")], strict=True), [])
+        cells = next(csv.reader([line.rstrip()], strict=True), [])
         if not cells or not _ROW.match(cells[0]):
             break  # an empty line, the next report, or what somebody printed
         if len(cells) != len(columns):

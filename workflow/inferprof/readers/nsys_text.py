@@ -54,6 +54,8 @@ def _drawn(lines: Sequence[str], dashes: int) -> tuple[str | None, list[str], li
     """What stands above a table, its headings, and its cells."""
     spans = [match.span() for match in re.finditer("-+", lines[dashes])]
     columns = re.split(r"\s{2,}", lines[dashes - 1].strip())
+    if "Time(%)" in columns:  # of 2020, which writes the unit above the table, and knows no other
+        columns = [f"{column} (ns)" if column == "Total Time" else column for column in columns]
     above = (line for line in reversed(lines[max(0, dashes - 8) : dashes - 1]) if line.strip())
     title = next((line for line in above if _TITLE.search(line)), None)
     if len(columns) != len(spans):
@@ -62,6 +64,9 @@ def _drawn(lines: Sequence[str], dashes: int) -> tuple[str | None, list[str], li
     rows = []
     for line in lines[dashes + 1 :]:
         cells = [line[begin:end].strip() for begin, end in zip([0, *ends], [*ends, None], strict=True)]
+        between = re.split(r"\s{2,}", line.strip())
+        moved = any("  " in cell for cell in cells[:-1])  # where blanks that part thousands take more bytes than one
+        cells = between if moved and len(between) == len(columns) else cells
         if not cells[0] or not cells[0][0].isdigit():
             break
         rows.append(cells)

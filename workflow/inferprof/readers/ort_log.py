@@ -32,7 +32,7 @@ _PLACED: Final = re.compile(
 _ALL: Final = re.compile(r"All nodes have been placed on \[(?P<provider>\w+)\]")
 _ONE: Final = re.compile(r"Node \[(?P<node>.+?)\] has been placed on \[(?P<provider>\w+)\]")
 _LIST: Final = re.compile(r"Provider: \[(?P<provider>\w+)\]: \[(?P<nodes>.*)\]")
-_NODE: Final = re.compile(r"^\s*(?P<type>[\w.:]+)(?: \((?P<name>.*)\))?\s*$")
+_NODE: Final = re.compile(r"^\s*(?P<type>[\w.:-]*\w[\w.:-]*)(?: \((?P<name>.*)\))?\s*$")
 _COPY: Final = re.compile(r"Add (?P<way>Memcpy(?:From|To)Host) (?:after|before) \S+ for (?P<provider>\w+)")
 _COPIES: Final = re.compile(
     r"(?P<count>\d+) Memcpy nodes are added to the graph (?P<graph>\S+) for (?P<provider>\w+)"
@@ -88,7 +88,7 @@ def sessions(log: str) -> list[Placement]:
         elif match := _ONE.search(text):
             _add(target, match["provider"], match["node"])
         elif match := _LIST.search(text):
-            for node in re.findall(r"[\w.:]+(?: \(.*?\)(?=, |$))?", match["nodes"].rstrip(", ")):
+            for node in re.findall(r"[\w.:-]+(?: \(.*?\)(?=, |$))?", match["nodes"].rstrip(", ")):
                 _add(target, match["provider"], node)
         elif left and (match := _NODE.match(text)):
             left -= 1

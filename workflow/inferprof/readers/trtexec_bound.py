@@ -119,8 +119,13 @@ def where(run: TrtexecRun) -> tuple[Total | None, dict[str, float]]:
         busy = min(busy, query)
         return Total(query, "an inference by trtexec's throughput"), {_work(run): busy, "waiting": query - busy}
     copies = sum(run.of(name, "mean", "median") or 0.0 for name in (H2D, D2H)) * NS_PER_MS
+    if H2D not in run.summary and (latency := run.of(LATENCY, "mean", "median")):
+        copies = max(
+            0.0, latency * NS_PER_MS - busy
+        )  # 7, and lines of averages: a latency is both copies and the work
     parts = {_work(run): busy, "copies": copies}
-    total = Total(busy + copies, "trtexec's latency") if busy + copies else None
+    of = "trtexec's latency" if {LATENCY, H2D} & run.summary.keys() else "the GPU's time of an inference"
+    total = Total(busy + copies, of) if busy + copies else None
     return total, {name: ns for name, ns in parts.items() if ns}
 
 
@@ -183,6 +188,12 @@ def _bound(run: TrtexecRun, total: Total) -> list[Finding]:
     said = f"{mean:.3g} ms an inference, {100 * share:.0f} % of the time"
     reason = f"the GPU computes {said}: its kernels set the pace"
     advice = "see which layers take it; a narrower number format, or less work"
+    if enqueue > BOUND * compute and not _graph(run):
+        reason += (
+            f"; but launching takes the host {enqueue:.3g} ms: its queue is full, or the GPU waits for it between "
+            "kernels"
+        )
+        advice = f"a CUDA graph ({_switch(run, 'CUDA Graph')}) first, which closes such gaps; then {advice}"
     if dla := _dla(run):
         reason = f"DLA core {dla}, and the GPU for what that left, compute {said}: they set the pace"
         advice = f"see which layers went to the GPU (trtexec --verbose lists them); {advice.partition('; ')[2]}"

@@ -13,11 +13,28 @@ from dataclasses import dataclass, field
 from typing import Final
 
 RUNNING: Final = re.compile(
-    r"^&&&& (?P<how>RUNNING|PASSED|FAILED|WAIVED) TensorRT\.trtexec(?: \[TensorRT v(?P<version>\d+)\])?(?: \[b\d+\])?"
-    r"(?: # (?P<command>.*))?",
+    r"^[\s_*]*&&&& (?P<how>RUNNING|PASSED|FAILED|WAIVED) TensorRT\.trtexec(?: \[TensorRT v(?P<version>\d+)\])?"
+    r"(?: \[b\d+\])?(?: # (?P<command>.*))?",
     re.MULTILINE,
 )
-_PREFIX: Final = re.compile(r"^(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
+_PREFIX: Final = re.compile(r"^[\s_*]*(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
+LOGGED: Final = re.compile(r"^[\s_*]*\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[VIWEF]\] ", re.MULTILINE)
+"""How the logger of trtexec begins a line, and of TensorRT's samples."""
+BARE: Final = re.compile(
+    r"^[\s*>-]*(?:\[I\] )?(?=Throughput: [\d.]+ qps|"
+    r"(?:Latency|Enqueue Time|GPU Compute Time|[HD]2[HD] Latency): min = )",
+    re.MULTILINE,
+)
+"""Lines of the summary without what the logger puts in front, as people quote them."""
+_AVERAGE: Final = re.compile(
+    r"Average on (?P<runs>\d+) runs - GPU latency: (?P<gpu>[\d.]+) ms - Host latency: (?P<host>[\d.]+) ms "
+    r"\((?:end to end [\d.]+ ms, )?enqueue (?P<enqueue>[\d.]+) ms\)"
+)
+_RATE: Final = re.compile(r"\s*Throughput: [\d.]+ qps")
+_OLDEST: Final = re.compile(
+    r"Average over \d+ runs is (?P<gpu>[\d.]+) ms \(host walltime is [\d.]+ ms", re.IGNORECASE
+)
+"""Of TensorRT 5 and 6, which have no summary."""
 _SECTION: Final = re.compile(r"=== (?P<title>.+?) ===$")
 _PROFILE: Final = re.compile(r"Profile \((?P<count>\d+) iterations ?\)")
 _STATISTIC: Final = re.compile(r"(?P<name>[\w()%.]+) = (?P<value>[^\s,]+) ms")
@@ -39,6 +56,8 @@ _NAME_FIRST: Final = re.compile(
 )
 LARGEST: Final = 1e12
 """Ms, or inferences per second: thirty years."""
+WHOLE: Final = 95.0
+"""Percent: shares with one decimal that add up to less are not all that there were."""
 SUMMARY: Final = "Performance summary"
 
 
@@ -50,6 +69,8 @@ class LayerRow:
     total: float
     mean: float
     median: float | None
+    share: float
+    """Percent of all layers, of which a table that was copied in part lacks some."""
 
 
 @dataclass
@@ -67,8 +88,12 @@ class TrtexecRun:
     wall_s: float | None = None
     compute_s: float | None = None
     layers: list[LayerRow] = field(default_factory=list)
+    all_layers: float = 0.0
+    """Mean of all layers, ms, by the last row of their table; 0 where that is cut off."""
     iterations: int = 0
     """Of the table of layers."""
+    averages: list[tuple[float, float, float]] = field(default_factory=list)
+    """Of every few runs: GPU, latency, enqueue, ms. They stand for the summary where that was cut off."""
     warnings: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -79,6 +104,12 @@ class TrtexecRun:
                 if section.get(name):
                     return section[name]
         return None
+
+    @property
+    def layers_ms(self) -> float:
+        """What all layers take, ms, also those that a table which was copied in part leaves out."""
+        listed, percent = sum(layer.mean for layer in self.layers), sum(layer.share for layer in self.layers)
+        return max(listed, self.all_layers or (100 * listed / percent if 0 < percent < WHOLE else listed))
 
     def of(self, quantity: str, *statistics: str) -> float | None:
         """The first of the statistics that a quantity of the summary has, in ms."""
@@ -107,8 +138,22 @@ def runs(text: str) -> list[TrtexecRun]:
                 made.append(TrtexecRun(_version(match["version"]), match["command"] or "", match["how"] == "PASSED"))
             section = ""
         elif match := _PREFIX.match(line):
-            made = made or [TrtexecRun(None, "")]
+            if not made or (made[-1].throughput is not None and _RATE.match(match["text"])):
+                made.append(TrtexecRun(None, ""))  # pieces of several runs
             section = _line(made[-1], section, match["level"], match["text"].strip())
+        elif match := BARE.match(line):
+            made = made or [TrtexecRun(None, "")]
+            _summary(made[-1], line[match.end() :].strip())
+        elif made and (match := _OLDEST.search(line)):
+            made[-1].averages.append((_number(match["gpu"]), 0.0, 0.0))  # the host's is no latency
+    for run in made:
+        if run.averages and not run.summary:
+            means = (sum(column) / len(run.averages) for column in zip(*run.averages, strict=True))
+            run.summary = {
+                name: {"mean": mean}
+                for name, mean in zip(("GPU Compute Time", "Latency", "Enqueue Time"), means, strict=True)
+                if mean
+            }
     return made
 
 
@@ -125,6 +170,10 @@ def _line(run: TrtexecRun, section: str, level: str, text: str) -> str:
     if text.startswith("TensorRT version: ") and run.version is None:
         run.version = _dotted(text.removeprefix("TensorRT version: "))
         return section
+    if match := _AVERAGE.match(text):
+        gpu, host, enqueue = (_number(match[name]) for name in ("gpu", "host", "enqueue"))
+        run.averages.append((gpu, host, enqueue))
+        return section
     if match := _SECTION.search(text):
         if count := _PROFILE.match(match["title"]):
             run.iterations = int(count["count"])
@@ -133,7 +182,7 @@ def _line(run: TrtexecRun, section: str, level: str, text: str) -> str:
         return text
     if section in _OLD_BLOCKS:
         return _old_summary(run, section, text)
-    if section == SUMMARY:
+    if section == SUMMARY or BARE.match(text):
         _summary(run, text)
     elif _PROFILE.match(section):
         _layer(run, text)
@@ -147,7 +196,9 @@ def _setting(run: TrtexecRun, section: str, text: str) -> str:
     name, colon, value = text.partition(":")
     if not colon:
         return ""
-    run.options.setdefault(section, {})[name.strip()] = value.strip()
+    name, settings = name.strip(), run.options.setdefault(section, {})
+    several = name.startswith("Input inference shape") and settings.get(name)
+    settings[name] = f"{several}, {value.strip()}" if several else value.strip()
     return section
 
 
@@ -201,7 +252,10 @@ def _layer(run: TrtexecRun, text: str) -> None:
     match = _NUMBERS_FIRST.match(text) or _NAME_FIRST.match(text)
     if match and match["name"] != "Total":
         median = float(match["median"]) if match["median"] else None
-        run.layers.append(LayerRow(match["name"], float(match["total"]), float(match["mean"]), median))
+        total, mean, share = (float(match[name]) for name in ("total", "mean", "share"))
+        run.layers.append(LayerRow(match["name"], total, mean, median, share))
+    elif match:
+        run.all_layers = float(match["mean"])
 
 
 def joined(warnings: Sequence[str]) -> Iterator[str]:

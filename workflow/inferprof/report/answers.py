@@ -75,7 +75,7 @@ class Answer:
         lines = [("Use", f"{self.use}."), ("Why", f"{capital(self.why)}."), ("Next", f"{capital(self.do_next)}.")]
         also = [f"{shape}: {words}." for shape, words in self.others[:OTHERS]]
         if len(self.others) > OTHERS:
-            also.append(f"and {len(self.others) - OTHERS:,} more: csv/answers.csv")
+            also.append(f"{len(self.others) - OTHERS:,} more: csv/answers.csv")
         lines += [("" if index else "Also", words) for index, words in enumerate(also)]
         return Card(self.title, tuple(lines), None if self.best else "fail")
 
@@ -107,7 +107,7 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     why, do_next = NOT_DIAGNOSED, NO_ACTION
     if diagnosis and diagnosis.verdict and scale is not None:
         why, do_next = _why(diagnosis.verdict, scale, best), _do_next(best, diagnosis.verdict)
-    if best.doubted and do_next.startswith(NO_ACTION):
+    if best.passed_over or (best.doubted and do_next.startswith(NO_ACTION)):
         do_next = MEASURE_AGAIN
     return Answer(model, shape, title, _use(best), why, do_next, best, others)
 
@@ -130,18 +130,19 @@ def _shape(evidence: Evidence, model: str, settled: list[str]) -> str:
 
 def _use(best: Winner) -> str:
     """`fp16/ort_cuda/graph, 1.06 ms (1.05 to 1.08, n 236), 944 items/s, 2.87× (2.85 to 2.93) as fast`."""
-    ties = f". Not told apart from {few(best.ties)}" if best.ties else ""
+    ties = f". Not distinguishable from {few(best.ties)}" if best.ties else ""
     rate = three_digits(best.items_per_s)
-    return f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}{_doubted(best)}"
+    use = f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}"
+    if best.doubted is None:
+        return use
+    if best.passed_over:
+        return f"nothing yet. {_doubted(best.doubted, best.boundary)}. In no doubt: {use}"
+    return f"{use}. {_doubted(best.doubted, best.boundary)}"
 
 
-def _doubted(best: Winner) -> str:
-    """The case that was measured faster, where that measurement is in doubt."""
-    row = best.doubted
-    if row is None:
-        return ""
-    took = three_digits(row[f"{best.boundary}_ms"])
-    return f". {name_of(row)} took {took} ms, in doubt: {row[f'{best.boundary}_doubt']}"
+def _doubted(row: Mapping[str, Any], boundary: str) -> str:
+    """A case that was measured faster, where that measurement is in doubt."""
+    return f"{name_of(row)} took {three_digits(row[f'{boundary}_ms'])} ms, in doubt: {row[f'{boundary}_doubt']}"
 
 
 def latency(row: Mapping[str, Any], boundary: str) -> str:
@@ -162,18 +163,20 @@ def _others(
 
 
 def _in_short(best: Winner, baseline: str | None) -> str:
-    """`fp16/ort_cuda/graph, 0.610 ms, 2.43× ± 0.32 %`; what it is not told apart from; what was faster, in doubt."""
+    """`fp16/ort_cuda/graph, 0.610 ms, 2.43× ± 0.32 %`; its ties; what was faster, in doubt."""
     parts = [best.name, f"{three_digits(best.median_ms)} ms", *_gain_in_short(best, baseline)]
+    if best.passed_over and best.doubted:
+        return f"nothing yet: {_doubted(best.doubted, best.boundary)}; in no doubt {', '.join(parts)}"
     if best.ties:
         first, *rest = sorted(best.ties, key=lambda name: name != baseline)
-        parts.append(f"not told apart from {first}{f' and {len(rest)} more' if rest else ''}")
+        parts.append(f"not distinguishable from {first}{f' and {len(rest)} more' if rest else ''}")
     if best.doubted:
         parts.append(f"{name_of(best.doubted)} was faster, in doubt")
     return ", ".join(parts)
 
 
 def _gain_in_short(best: Winner, baseline: str | None) -> Iterator[str]:
-    """The speed-up as the table of the fastest cases has it; none where that the two are not told apart says it."""
+    """The speed-up as the table of the fastest cases has it; none where it ties with the baseline."""
     speed_up, spread = winner.speed_up_cells(best, baseline)
     if speed_up.missing:
         yield f"speed-up {speed_up.missing}"
@@ -201,7 +204,7 @@ def _gain(best: Winner) -> str:
         return f". Speed-up not known: {why}" if undecided else f", ≈ {factor} as fast: {why}; {FAR_APART}"
     if not stats.is_told(speed_up["speed_up"], speed_up["low"], speed_up["high"]):
         ends = f", {interval(speed_up['low'], speed_up['high'])} times as fast"
-        return f". Not told apart from the baseline: {ABOUT_ITSELF}" if undecided else ends
+        return f". Not distinguishable from the baseline: {ABOUT_ITSELF}" if undecided else ends
     if undecided:
         return f", {factor} ({speed_up['verdict']}: {speed_up['reason']})"
     return f", {factor} ({interval(speed_up['low'], speed_up['high'])}) as fast"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterable, Sequence
 
-from inferprof.errors import failure_of
+from inferprof import registry
+from inferprof.errors import UserError, failure_of, without_exit
 from inferprof.report import incomplete, machines, sources
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Text, Widget
+from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Table, Text, Widget
 from inferprof.report.section import Section, sections
 
 
@@ -39,17 +41,30 @@ def compose_machines(study: str, every: Sequence[Evidence]) -> Report:
 
 def content_of(section: Section, evidence: Evidence) -> SectionContent:
     """What a section makes of the evidence: no block where something that it needs is empty."""
+    if unknown := [name for name in section.needs if not hasattr(evidence, name)]:
+        raise UserError(f"the section {section.name} needs {unknown[0]}, which is no field of Evidence")
     lacking = any(len(getattr(evidence, name)) == 0 for name in section.needs)
-    blocks = () if lacking else tuple(section.build(evidence))
-    if not all(isinstance(block, Block) for block in blocks):
-        raise TypeError(f"the section {section.name} gave something that is no block")
+    own = evidence.apart() if registry.from_outside(section.build) else evidence
+    built = () if lacking else section.build(own)
+    blocks = tuple(built) if isinstance(built, Iterable) else (built,)
+    if wrong := [block for block in blocks if not isinstance(block, Block)]:
+        raise UserError(
+            f"the section {section.name} gave {reprlib.repr(wrong[0])}, which is no block of report.model"
+        )
     return SectionContent(section.title, blocks, section.place)
 
 
-def _contained(section: Section, evidence: Evidence) -> SectionContent:
-    """The same, or that the section failed: the others are worth reading without it."""
+def _contained(section: Section, evidence: Evidence, tables: set[str]) -> SectionContent:
+    """The same, or that the section failed: the others are worth reading without it. `tables`: the names of those
+    that are there already, each of which has a file."""
     try:
-        return content_of(section, evidence)
+        with without_exit():
+            content = content_of(section, evidence)
+        names = [block.name for block in content.blocks if isinstance(block, Table)]
+        if twice := [name for count, name in enumerate(names) if name in tables or name in names[:count]]:
+            raise ValueError(f"two tables are named {twice[0]}")
+        tables.update(names)
+        return content
     except Exception as error:
         said = Text(f"This section could not be made: {failure_of(error)}.", mark="fail")
         return SectionContent(section.title, (said,), section.place)
@@ -57,7 +72,8 @@ def _contained(section: Section, evidence: Evidence) -> SectionContent:
 
 def _report(evidence: Evidence, title: str, first: Sequence[SectionContent]) -> Report:
     ordered = sorted(sections().values(), key=lambda section: section.place)
-    made = (_contained(section, evidence) for section in ordered)
+    tables: set[str] = set()
+    made = [_contained(section, evidence, tables) for section in ordered]
     report = Report(
         title=title,
         subtitle=f"Machine {evidence.machine}. Paths are relative to results/.",

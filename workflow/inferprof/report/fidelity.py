@@ -29,6 +29,7 @@ class Fidelity:
     """The smallest cosine over samples and outputs."""
     max_abs_error: float | None = None
     pretrained: bool | None = None
+    random_inputs: tuple[str, ...] = ()
 
     @property
     def mark(self) -> Mark | None:
@@ -53,7 +54,9 @@ class Fidelity:
         numbers = [self.sqnr, f"cosine {cosine_text(self.cosine)}" if self.cosine is not None else ""]
         text = ", ".join([*(part for part in numbers if part), self.outcome])
         text = f"{text} ({self.reason})" if self.outcome == "fail" or self.reason.startswith(NOT_IN) else text
-        return f"{text}; {RANDOM_WEIGHTS}" if self.pretrained is False else text
+        if self.pretrained is False:
+            return f"{text}; {RANDOM_WEIGHTS}"
+        return f"{text}; by random inputs: name yours with `data:`" if self.random_inputs else text
 
     @property
     def sqnr(self) -> str:
@@ -99,6 +102,7 @@ def read(document: Document[Accuracy], precision: str) -> Fidelity:
         cosine=min(_known(output.cosine_min for output in outputs), default=None),
         max_abs_error=None if None in errors else largest,
         pretrained=content.pretrained,
+        random_inputs=tuple(content.random_inputs or ()),
     )
 
 

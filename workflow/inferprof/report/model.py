@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from inferprof import escape
+from inferprof.case import is_plain
 
 Mark = Literal["pass", "warn", "fail"]
 Role = Literal["headline", "plain", "item"]
@@ -19,8 +21,11 @@ class Printed:
 
     def __post_init__(self) -> None:
         for name, value in list(vars(self).items()):
-            if isinstance(value, str) and (plain := escape.text(value)) != value:
-                object.__setattr__(self, name, plain)
+            if isinstance(value, str):
+                if (plain := escape.text(value)) != value:
+                    object.__setattr__(self, name, plain)
+            elif type(self).__annotations__.get(name) == "str":
+                raise TypeError(f"{name} of a {type(self).__name__} is {value!r}, and no text")
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,12 @@ class Cell:
     file: str | None = None
 
     def __post_init__(self) -> None:
+        value = self.value
+        fits = value is None or isinstance(value, str) or math.isfinite(value)
+        if not (fits and isinstance(self.text, str)):
+            raise TypeError(
+                f"a cell is {self.text!r} with the value {self.value!r}; allowed: text, and a finite number, or None"
+            )
         # As in Printed but for `value`, which the writer of CSVs makes harmless: cells are many.
         for name, value in (("text", self.text), ("missing", self.missing), ("file", self.file)):
             if value and (plain := escape.text(value)) != value:
@@ -77,6 +88,10 @@ class Table(Printed):
         super().__post_init__()
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"a row of the table {self.name} does not have {len(self.columns)} cells")
+        if not is_plain(self.name):
+            raise ValueError(f"a table is named {self.name!r}, which no file can be")
+        if not all(isinstance(cell, Cell) for row in self.rows for cell in row):
+            raise TypeError(f"the table {self.name} holds something that is no cell")
 
     @property
     def page(self) -> tuple[tuple[Cell, ...], ...]:
@@ -135,7 +150,7 @@ class Card:
     listed: bool = False
 
     def __post_init__(self) -> None:
-        plain = tuple((label, escape.text(text)) for label, text in self.lines)
+        plain = tuple((escape.text(label), escape.text(text)) for label, text in self.lines)
         object.__setattr__(self, "title", escape.text(self.title))
         object.__setattr__(self, "lines", plain)
 

@@ -19,7 +19,7 @@ OPEN = ("same", "undecided")
 def choices(evidence: Evidence) -> list[Choice]:
     """The winners of each model and shape, their ties and the baselines, in the study's order.
 
-    The winner and the cases that it can't be told apart from get further rounds; so do the winner and the baseline
+    The winner and the cases not distinguishable from it get further rounds; so do the winner and the baseline
     where its speed-up is undecided, and the cases in doubt that were measured faster. After a brief first pass every
     winner does. The winner and the baseline are captured; where all cases are in doubt, and none wins, the fastest as
     it was measured.
@@ -68,9 +68,9 @@ def _wanted(evidence: Evidence, best: Winner) -> Iterator[tuple[str, str, str]]:
     if any(record.protocol.get("first_pass") for record in evidence.records["record"]):
         yield best.name, "repeat", "its first round was brief"
     if best.ties:
-        yield best.name, "repeat", f"not told apart from {len(best.ties)} by {best.boundary}"
+        yield best.name, "repeat", f"not distinguishable from {len(best.ties)} by {best.boundary}"
         for tie in best.ties:
-            yield tie, "repeat", f"not told apart from the fastest by {best.boundary}"
+            yield tie, "repeat", f"not distinguishable from the fastest by {best.boundary}"
     for row in winner.ranked(evidence, best.row["model"], best.shape):
         if name_of(row) == best.name:
             break

@@ -67,10 +67,13 @@ def read_cases(path: Path) -> pd.DataFrame:
 
 
 def paths(results: Path, machine: str, case: Case) -> list[Path]:
-    """The records of a case, in the order of their rounds; those of duels, which are for one boundary, left out."""
+    """The records of a case, in the order of their rounds; those of duels, which are for one boundary, left out.
+
+    Last come files that were copied beside them (`r0 (copy).json`), which nobody can read as a record.
+    """
     folder = results / machine / "benchmark" / case.path
     files = (path for path in folder.glob("r*.json") if not _of_duel(path))
-    return sorted(files, key=lambda path: int(path.stem[1:]))
+    return sorted(files, key=lambda path: int(path.stem[1:]) if path.stem[1:].isdecimal() else OF_DUELS)
 
 
 def _of_duel(file: Path) -> bool:

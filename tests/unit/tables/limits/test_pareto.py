@@ -1,4 +1,4 @@
-"""Accuracy against speed: the front, what is behind it, and what cannot be told apart from it."""
+"""Accuracy against speed: the front, what is behind it, and what is not distinguishable from it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_what_none_beats_in_both_is_on_the_front_and_the_rest_is_behind_the_case
 
 def test_a_slower_case_within_the_noise_is_not_told_apart() -> None:
     table = standings({"fp32": (4, 0, math.inf), "fp16": (2.0, 0.02, 60), "bf16": (2.02, 0.03, 50)})
-    assert table["bf16"] == ("not told apart", "fp16/ort/default")
+    assert table["bf16"] == ("undecided", "fp16/ort/default")
     assert table["fp16"] == ("front", None)
 
 
 def test_a_faster_case_within_the_noise_of_a_more_accurate_one_is_not_told_apart_either() -> None:
     table = standings({"fp32": (4, 0, math.inf), "int8": (1.99, 0.03, 15), "fp16": (2.0, 0.02, 60)})
-    assert table["int8"] == ("not told apart", "fp16/ort/default")
+    assert table["int8"] == ("undecided", "fp16/ort/default")
     assert table["fp16"] == ("front", None)
 
 
@@ -68,7 +68,7 @@ def test_a_time_in_doubt_puts_no_case_behind_another(doubtful: str) -> None:
     points, samples = study({"fp16": (2, 0, 60), "slow": (3, 0, 40)})
     doubts = {("gpu", "vit", doubtful, "ort", "default", "b1", "end_to_end"): "not settled"}
     table = pareto.of_cases(points, samples, doubts)
-    assert table.set_index("precision").loc["slow", "standing"] == "not told apart"
+    assert table.set_index("precision").loc["slow", "standing"] == "undecided"
 
 
 def test_models_and_shapes_are_fronts_of_their_own() -> None:

@@ -90,6 +90,8 @@ def _bounds(rows: pd.DataFrame) -> list[Finding]:
     from inferprof.tables.trace.kernel_class import own_name
 
     launches = by_launch(rows)
+    if "memory_throughput" not in launches and "dram_throughput" in launches:  # of --metrics, which few ask all of
+        launches["memory_throughput"] = launches["dram_throughput"]
     wanted = ["duration_total", "sm_throughput", "memory_throughput"]
     if not set(wanted) <= set(launches):
         return []

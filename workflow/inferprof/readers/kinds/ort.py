@@ -74,7 +74,7 @@ def _settled(kernels: Sequence[Mapping[str, Any]], profile: OrtProfile) -> list[
 def _of_cpu(nodes: pd.DataFrame) -> Iterator[Answer]:
     """The operators that the CPU computes itself, and those left to it by another provider: of an NPU, or of any that
     is no GPU's, which the checks of a session look at."""
-    from inferprof.tables.nodes.providers import computed_on_cpu
+    from inferprof.tables.nodes.providers import by_type, computed_on_cpu
 
     copied = nodes["op_type"].str.startswith("Memcpy")
     computed, copies = computed_on_cpu(nodes[~copied]), nodes[copied]
@@ -90,7 +90,7 @@ def _of_cpu(nodes: pd.DataFrame) -> Iterator[Answer]:
             TOOL,
             float(computed["share"].sum() + copies["share"].sum()),
         )
-    yield from operators(computed.groupby("op_type")["share"].sum(), TOOL)
+    yield from operators(by_type(computed), TOOL)
 
 
 def placement(nodes: pd.DataFrame) -> str:
@@ -199,6 +199,8 @@ def read_log(path: Path) -> Capture:
     notes = [line for number, session in enumerate(made, 1) for line in _session(session, number, len(made))]
     lacks = [Lack("how long anything takes: a log has no times of nodes", "SessionOptions.enable_profiling = True")]
     placed = [session for session in made if session.nodes]
+    if not placed:
+        lacks.insert(0, Lack("which nodes are on the CPU", "SessionOptions.log_severity_level = 0"))
     answers = [answer for session in placed for answer in _left(session)]
     ran = ["ONNX Runtime's log", counted(len(made), "session")]
     return Capture(LOG, ran, answers=answers, notes=notes, lacks=lacks, runtime="ort")
@@ -217,6 +219,8 @@ def _session(session: ort_log.Placement, number: int, count: int) -> Iterator[st
     copied = max(session.copies, sum(types.get(ort_log.COPY, 0) for types in session.types.values()))
     if parts:
         yield f"placement{which}: {'; '.join(parts)}; copies {copied}"
+    elif copied:
+        yield f"copies{which} around nodes that are left to the CPU: {copied}"
     for why, nodes in Counter(session.reasons.values()).most_common():
         yield f"left to the CPU: {counted(nodes, 'node')}, since {why}"
     for text in [*session.errors, *session.warnings][:SHOWN]:

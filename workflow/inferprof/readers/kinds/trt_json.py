@@ -43,6 +43,8 @@ LONG: Final = 0.2
 CONVERTING: Final = 0.05
 """Ours: reformats of a twentieth of the time are worth removing."""
 SHOWN: Final = 3
+OF_DLA: Final = " from nvm"
+"""How layers end that copy what a DLA computed."""
 DETAILED: Final = "trtexec --profilingVerbosity=detailed --exportLayerInfo=x.graph.json … (when the engine is built)"
 
 
@@ -96,13 +98,18 @@ def engine(
     notes: Sequence[str],
     timed: Path = Path(),
     described: Path = Path(),
+    whole: float = 0.0,
 ) -> Capture:
-    """What an engine is made of. Raises UserError for layers and times of two engines."""
+    """What an engine is made of; whole: what all layers take, ns, where times are of some of them.
+
+    Raises UserError for layers and times of two engines."""
     from inferprof.tables.nodes import trt_layers
 
     if layers and times:
         trt_layers.check_match(layers, times, described, timed)
-    total = sum(time.mean for time in times)
+    listed = sum(time.mean for time in times)
+    total = max(whole, listed)
+    left = {"layers that this table leaves out": total - listed} if total > listed else {}
     findings = _findings(layers, times, total) if total else []
     inferences = max((time.count for time in times), default=0)
     ran = [
@@ -114,7 +121,7 @@ def engine(
         ran,
         rows=trt_layers.tidy(layers, times, TOOL),
         total=Total(total, "the layers' times, which each hold what timing them costs") if total else None,
-        parts=_parts(layers, times),
+        parts={**_parts(layers, times), **left},
         answers=[Answer("engine_layers", "engine", "found", findings=tuple(findings))] if findings else [],
         notes=[*notes, *_described(layers), *opaque(layers, times), *_longest(times, total)],
         lacks=list(_lacks(layers, times)),
@@ -160,6 +167,9 @@ def _findings(layers: Sequence[Layer], times: Sequence[LayerTime], total: float)
     if longest.mean / total >= LONG and longest not in converting:
         reason = f"one layer takes {ms(longest.mean)}, {100 * longest.mean / total:.1f} % of all"
         advice = "see which kernels it runs (nsys), and what bounds them (ncu); another size, format or operator"
+        if longest.name.endswith(OF_DLA):
+            reason = f"{reason}: it waits for the DLA, whose time this is"
+            advice = "see which layers are on the DLA (trtexec --verbose); fewer changes between it and the GPU"
         findings.append(_finding(longest.name, "kernels", longest.mean / total, reason, None, advice))
     return findings
 

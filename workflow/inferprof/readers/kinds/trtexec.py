@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
 from inferprof.readers import trtexec_bound
 from inferprof.readers.kind import Capture, Head, Kind, Lack
-from inferprof.readers.trtexec_log import RUNNING, TrtexecRun, joined, runs
+from inferprof.readers.kinds import nsys_text
+from inferprof.readers.trtexec_log import BARE, LOGGED, RUNNING, WHOLE, TrtexecRun, joined, runs
 from inferprof.units import NS_PER_MS
 from inferprof.words import counted, ms, spread_of
 
@@ -21,34 +23,64 @@ if TYPE_CHECKING:
 SHOWN: Final = 3
 NO_ERROR: Final = "no error is in this file: it went to the other stream"
 SUMMARIZED: Final = ("min", "max", "mean", "median")
-_MARKS: Final = ("=== Performance summary ===", "=== Inference Options ===", "=== Build Options ===")
+_MARKS: Final = re.compile(
+    r"=== (?:Performance summary|(?:Model|Build|Inference) Options|Profile \(\d+ iterations ?\)|Trace details) ==="
+)
+_OF_NSYS: Final = re.compile(r"^ ?(?:\*\* )?(?:CUDA|NVTX) .*(?:Statistics|Summary)", re.MULTILINE)
+SHAPES: Final = 4
 
 
 def recognises(head: Head) -> bool:
-    """By the line that it begins or ends with; by its headings where people have cut that off."""
-    return RUNNING.search(head.text) is not None or any(mark in head.text for mark in _MARKS)
+    """By the line that it begins or ends with; by its headings, its logger or its summary where that is cut off."""
+    return any(pattern.search(head.text) for pattern in (RUNNING, _MARKS, LOGGED, BARE))
 
 
 def read(path: Path) -> Capture:
     """What the last run says that came to its end; the others in a line each. Raises UserError where none ended."""
     try:
-        every = runs(unpacked(path).decode("utf-8-sig", errors="replace"))
+        text = unpacked(path).decode("utf-8-sig", errors="replace")
+        every = runs(text)
     except ValueError as error:
         raise UserError(
             f"{path} is cut short or damaged ({in_one_line(error)}): give it as trtexec wrote it"
         ) from None
     done = [run for run in every if run.summary or run.layers]
+    if not done and _OF_NSYS.search(text):
+        return nsys_text.read(path)
     if not done:
         return _without_summary(path, every)
     last = done[-1]
     notes = (
         [f"run {number} of {len(every)}: {_line(run)}" for number, run in enumerate(every, 1)] if every[1:] else []
     )
+    if _OF_NSYS.search(text):
+        notes.append("tables of nsys in the same file are not read: give them in one of their own")
+    if not last.summary:
+        return _layers_alone(last, notes)
     return replace(
         trtexec_bound.capture(last, _ran(last), [*_ended(last), *notes, *_longest(last)]),
         rows=_rows(last),
         steps=_steps(last),
     )
+
+
+def _layers_alone(run: TrtexecRun, notes: Sequence[str]) -> Capture:
+    """The layers of a log that has their table and no summary, as the JSON with the same numbers tells them."""
+    from inferprof.readers.kinds import trt_json
+    from inferprof.tables.nodes.trt_engine import LayerTime
+
+    times = [
+        LayerTime(
+            layer.name,
+            run.iterations,
+            layer.total * NS_PER_MS,
+            layer.mean * NS_PER_MS,
+            None if layer.median is None else layer.median * NS_PER_MS,
+        )
+        for layer in run.layers
+    ]
+    of_engine = trt_json.engine((), times, [*_ended(run), *notes], whole=run.layers_ms * NS_PER_MS)
+    return replace(of_engine, ran=[*_ran(run), *of_engine.ran], model=trtexec_bound.model_of(run))
 
 
 def _steps(run: TrtexecRun) -> list[str]:
@@ -65,6 +97,9 @@ def _ended(run: TrtexecRun) -> list[str]:
     """That a run has numbers and failed all the same, or that its summary is cut."""
     if run.passed is False:
         return [f"trtexec says FAILED: {'; '.join(run.errors[:SHOWN]) or NO_ERROR}"]
+    if run.averages and "median" not in run.summary.get(trtexec_bound.GPU_TIME, {"median"}):
+        lines = counted(len(run.averages), "line")
+        return [f"it has no performance summary: these are means of {lines} of averages"]
     of_cuts = ((trtexec_bound.H2D, trtexec_bound.D2H), (trtexec_bound.LATENCY, trtexec_bound.GPU_TIME))
     if lacking := [last for first, last in of_cuts if first in run.summary and last not in run.summary]:
         return [f"the log is cut: it ends before the {lacking[0]} of its performance summary"]
@@ -98,17 +133,24 @@ def _ran(run: TrtexecRun) -> list[str]:
 
 
 def _shapes(shapes: str) -> str:
-    return "shapes of the model" if shapes == "model" else f"shape {shapes}"
+    """The first of them, of models with many inputs."""
+    if shapes == "model":
+        return "shapes of the model"
+    every = shapes.split(", ")
+    more = f" and {len(every) - SHAPES} more" if len(every) > SHAPES else ""
+    return f"shape {', '.join(every[:SHAPES])}{more}"
 
 
 def _longest(run: TrtexecRun) -> list[str]:
     """The layers that take longest, and how many there are."""
     if not run.layers:
         return []
-    whole = sum(layer.mean for layer in run.layers)
+    whole = run.layers_ms
     top = sorted(run.layers, key=lambda layer: -layer.mean)[:SHOWN]
     shares = "; ".join(f"{layer.name} {layer.mean:.4g} ms ({100 * layer.mean / whole:.1f} %)" for layer in top)
-    return [f"{whole:.4g} ms in {counted(len(run.layers), 'layer')}: {shares}"]
+    listed = sum(layer.mean for layer in run.layers) / (whole or 1.0)
+    cut = f", of which this table has {100 * listed:.0f} % of the time" if 100 * listed < WHOLE else ""
+    return [f"{whole:.4g} ms in {counted(len(run.layers), 'layer')}{cut}: {shares}"]
 
 
 def _without_summary(path: Path, every: Sequence[TrtexecRun]) -> Capture:

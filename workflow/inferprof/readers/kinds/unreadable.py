@@ -16,11 +16,29 @@ _NCU_PAGE: Final = re.compile(
     r'^"?(?:#|Line No)"?,"?(?:Address|Source)"?,|^"Process ID","Process Name",.*"Invocations",', re.MULTILINE
 )
 _MONITOR: Final = re.compile(
-    r"(?:[^\n]*\n)?\+-+\+\s*\n\| NVIDIA-SMI |"
-    r"timestamp, [^\n]*(?:utilization|clocks|power|temperature|memory)[^\n]*\[|# gpu\s+(?:pwr|sm|pid)|#Entity\s"
+    r"^\| NVIDIA-SMI |^RAM \d+/\d+MB .*GR3D|"
+    r"\Atimestamp, [^\n]*(?:utilization|clocks|power|temperature|memory)[^\n]*\[|"
+    r"\A# gpu\s+(?:pwr|sm|pid)|\A#Entity\s",
+    re.MULTILINE,
 )
-"""nvidia-smi as it is, with --query-gpu, and dmon or pmon; dcgmi dmon."""
-_POLYGRAPHY: Final = re.compile(r"^\[[IVW]\] RUNNING \| Command: \S*polygraphy\b", re.MULTILINE)
+"""nvidia-smi as it is, with --query-gpu, and dmon or pmon; tegrastats; dcgmi dmon."""
+_POLYGRAPHY: Final = re.compile(r"^\[[IVW]\] (?:RUNNING \| Command: \S*polygraphy\b|\w+-runner-N\d+-)", re.MULTILINE)
+_NVPROF: Final = re.compile(
+    r"^==\d+==.*(?:NVPROF|Profiling (?:application|result))|^ *GPU activities: ", re.MULTILINE
+)
+_SCORE: Final = re.compile(
+    r"^MLPerf Results Summary$|^(?:Total|Average) inference (?:time cost|requests)|^Average time cost: |"
+    r"llama_(?:print_timings|perf_\w+): |^\| *model +\| *size +\| *params|Timing Report |"
+    r"\d loops? each\)$|^Throughput: [\d.]+ requests/s|^Avg latency: [\d.]+ seconds",
+    re.MULTILINE,
+)
+"""LoadGen's summary, onnxruntime_perf_test, llama.cpp, jetson-inference, timeit, vLLM without a server."""
+_BUILDING: Final = re.compile(
+    r"^\[(?:TensorRT|TRT)\] ?(?:(?:INTERNAL_)?ERROR|WARNING|INFO|VERBOSE|\[[VIWEF]\])|"
+    r"^(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[TRT(?:-LLM)?\] \[[VIWEF]\]|^ *\[[VIWEF]\] \[TRT\]",
+    re.MULTILINE,
+)
+"""TensorRT's logger in a program of somebody's, up to 7 and since."""
 
 
 def _begins(*magic: bytes) -> Callable[[Head], bool]:
@@ -62,13 +80,6 @@ EMPTY: Final = Kind(
     refusal="is empty: what wrote it was ended, or it was copied in part",
     rank=0,
 )
-UTF16: Final = Kind(
-    name="utf16",
-    title="text in UTF-16",
-    recognises=_begins(b"\xff\xfe", b"\xfe\xff"),
-    refusal="is text in UTF-16, as PowerShell's > writes it: save it as UTF-8 (… | Out-File -Encoding utf8)",
-    rank=0,
-)
 PLAN: Final = Kind(
     name="trt_plan",
     title="a TensorRT engine",
@@ -95,9 +106,9 @@ NCU_PAGE: Final = Kind(
 MONITOR: Final = Kind(
     name="gpu_monitor",
     title="what a monitor of GPUs prints",
-    recognises=lambda head: _MONITOR.match(head.text) is not None,
+    recognises=lambda head: _MONITOR.search(head.text) is not None,
     refusal="says how busy a GPU was, and not with what: trace the program, `inferprof watch -- COMMAND`",
-    rank=1,
+    rank=62,
 )
 POLYGRAPHY: Final = Kind(
     name="polygraphy_log",
@@ -106,4 +117,26 @@ POLYGRAPHY: Final = Kind(
     refusal="is a log of Polygraphy, which times no layer and no kernel: save its engine (--save-engine e.plan) and "
     "run `trtexec --loadEngine=e.plan --dumpProfile --separateProfileRun`",
     rank=1,
+)
+NVPROF: Final = Kind(
+    name="nvprof",
+    title="what nvprof prints",
+    recognises=lambda head: _NVPROF.search(head.text) is not None,
+    refusal="is what nvprof prints, which knows no newer GPU: trace with nsys, `inferprof watch -- COMMAND`",
+    rank=2,
+)
+SCORE: Final = Kind(
+    name="score",
+    title="how fast a program was",
+    recognises=lambda head: _SCORE.search(head.text) is not None,
+    refusal="says how long it took, and not where the time goes: trace the program, `inferprof watch -- COMMAND`",
+    rank=60,
+)
+BUILDING: Final = Kind(
+    name="trt_messages",
+    title="messages of TensorRT",
+    recognises=lambda head: _BUILDING.search(head.text) is not None,
+    refusal="holds messages of TensorRT in a program, and no times of an inference: save its engine and run "
+    "`trtexec --loadEngine=it --dumpProfile --separateProfileRun`",
+    rank=61,
 )

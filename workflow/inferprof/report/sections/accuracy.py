@@ -30,6 +30,10 @@ COLUMNS = (
     Column("pretrained", "pretrained", hidden=True),
     Column("file", "file", "path", hidden=True),
 )
+OF_RANDOM_INPUTS = (
+    "numbers that no model was trained on, so that calibration and accuracy say little. Name your own with `data:` "
+    "in models/NAME.yaml."
+)
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
@@ -57,6 +61,10 @@ def build(evidence: Evidence) -> Sequence[Block]:
                 "and says nothing about accuracy on a task."
             )
         )
+    trained = {pair[0]: result.random_inputs for pair, result in fidelities.items() if result.pretrained is not False}
+    if fed := {model: names for model, names in trained.items() if names}:
+        inputs = "; ".join(f"{model}: {', '.join(names)}" for model, names in fed.items())
+        blocks.append(Text(f"Random inputs. {inputs}: {OF_RANDOM_INPUTS}", mark="warn"))
     if evidence.quantized:
         blocks.append(Text(f"Not measured: {fidelity.quantized(few(sorted(evidence.quantized)))}."))
     blocks += _sources(evidence)

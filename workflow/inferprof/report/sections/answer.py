@@ -33,7 +33,7 @@ COLUMNS = (
     Column("interval", "±", "number"),
     Column("times_roof", "× roofline", "number", hidden=True),
     Column("accuracy", "accuracy"),
-    Column("ties", "not told apart from", hidden=True),
+    Column("ties", "not distinguishable from", hidden=True),
 )
 ANSWERS = tuple(Column(name, name) for name in ("model", "shape", "by", "use", "why", "next"))
 TITLE = "The fastest case at each shape that is accurate and settled, and its speed-up over the baseline"

@@ -15,7 +15,7 @@ from inferprof.report.numbers import count
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
 from inferprof.report.section import Section
 from inferprof.tables.nodes.fallback import subgraphs
-from inferprof.tables.nodes.providers import by_provider, on_cpu, per_run
+from inferprof.tables.nodes.providers import by_provider, by_type, on_cpu, per_run
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _providers(evidence: Evidence, profile: Profile, nodes: pd.DataFrame) -> lis
 
 def _largest(nodes: pd.DataFrame) -> str:
     """`MatMul 19%, Gemm 12%`: the types with the largest shares of the whole run."""
-    shares = nodes.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    shares = by_type(nodes)
     return ", ".join(f"{name} {100 * share:.0f}%" for name, share in shares.head(TOP_TYPES).items())
 
 

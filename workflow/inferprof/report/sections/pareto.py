@@ -28,14 +28,14 @@ COLUMNS = (
     Column("against", "against"),
 )
 NOTE = (
-    "front: no case of the model and shape is as accurate and as fast. not told apart: it may be as fast as the case "
+    "front: no case of the model and shape is as accurate and as fast. undecided: it may be as fast as the case "
     "beside it, or slower, by the rule of all speed-ups. behind: that case is as accurate and faster. Memory: of the "
     "device, on a CPU of the process. csv/accuracy_speed.csv has those behind, and engines, too."
 )
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
-    """The cases on the front and those that can't be told apart from it; in the CSV all."""
+    """The cases on the front and those that are not distinguishable from it; in the CSV all."""
     table = evidence.once(standings.of)
     if len(table.drop_duplicates(["model", "precision"])) <= table["model"].nunique():
         return ()

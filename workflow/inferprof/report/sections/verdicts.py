@@ -1,4 +1,4 @@
-"""What holds each case back: the verdict in one sentence, then the findings behind it, each with its numbers."""
+"""What holds each case back: what comes first, the verdict on each case, and the findings behind it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from inferprof.report.numbers import significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.records import CASE_KEY
 from inferprof.units import NS_PER_MS
+from inferprof.words import counted
 
 TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""
@@ -29,12 +30,24 @@ _ASKED: Final = re.compile(r"(\w+(?:(?: or | and )\w+)*) under `profilers:`")
 WHOLE: Final = "all"
 """In place of a part of a case that a finding is about."""
 NO_FINDING: Final = "nothing found"
+SHARE_AND_GAIN: Final = (
+    Column("share_percent", "share %", "number"),
+    Column("gain_low_percent", "gain %", "number"),
+    Column("gain_high_percent", "to %", "number"),
+)
+FIRST_COLUMNS: Final = (
+    Column("model", "model"),
+    Column("check", "comes first"),
+    Column("cases", "cases", "number"),
+    Column("example", "such as"),
+    *SHARE_AND_GAIN,
+    Column("advice", "what to do"),
+    Column("sentence", "verdict", hidden=True),
+)
 VERDICT_COLUMNS: Final = (
     *CASE_COLUMNS,
     Column("resource", "held back by"),
-    Column("share_percent", "%", "number"),
-    Column("gain_low_percent", "gain %", "number"),
-    Column("gain_high_percent", "to", "number"),
+    *SHARE_AND_GAIN,
     Column("sentence", "verdict", hidden=True),
     Column("of", "of", hidden=True),
 )
@@ -43,9 +56,7 @@ FINDING_COLUMNS: Final = (
     Column("rank", "#", "number"),
     Column("check", "check"),
     Column("subject", "what"),
-    Column("share_percent", "%", "number"),
-    Column("gain_low_percent", "gain %", "number"),
-    Column("gain_high_percent", "to", "number"),
+    *SHARE_AND_GAIN,
     Column("bottleneck", "eats", hidden=True),
     Column("gain_low_ms", "gain ms", "number", hidden=True),
     Column("gain_high_ms", "to ms", "number", hidden=True),
@@ -62,8 +73,9 @@ ANSWER_COLUMNS: Final = (
     Column("answer", "answer"),
     Column("reason", "reason"),
 )
+FIRST_NOTE: Final = "Share and gain are those of the case named; the verdict on it in words: csv/first_findings.csv."
 VERDICT_NOTE: Final = (
-    "%: of the case's end_to_end median, or of what else its sentence names. Gain: of all its findings together, "
+    "Share: of the case's end_to_end median, or of what else its sentence names. Gain: of all its findings together, "
     "between what is sure and what is possible at most; the same time counts once, so that it is never more than all."
 )
 FINDING_NOTE: Final = (
@@ -75,7 +87,7 @@ FINDING_NOTE: Final = (
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
-    """Sentences, the verdicts, the findings; and what could not be assessed. Empty where no case was diagnosed."""
+    """What comes first, verdicts, findings, and what could not be assessed. Empty where no case was diagnosed."""
     seen = diagnosed(evidence)
     if not seen:
         return ()
@@ -83,7 +95,9 @@ def build(evidence: Evidence) -> Sequence[Block]:
     every = [(case, _findings(case, document)) for case, document in seen]
     findings = tuple(row for _, rows in every for row in rows)
     of_measured = measured(evidence)
-    blocks: list[Block] = list(_by_finding(of_measured))
+    by_finding = tuple(_by_finding(of_measured))
+    title = f"What comes first in {counted(len(of_measured), 'case')}, with one case each"
+    blocks: list[Block] = [Table("first_findings", title, FIRST_COLUMNS, by_finding, FIRST_NOTE, groups=1)]
     title = "The verdict on each case"
     blocks.append(Table("verdicts", title, VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2, csv_only=not findings))
     if findings:
@@ -98,20 +112,28 @@ def build(evidence: Evidence) -> Sequence[Block]:
     return (*blocks, *_cautions(of_measured), *_lacking(evidence, of_measured))
 
 
-def _by_finding(seen: list[Diagnosed]) -> Iterator[Text]:
-    """What to work on first, a line per model and check with one of its cases; last those without a finding."""
+def _by_finding(seen: list[Diagnosed]) -> Iterator[tuple[Cell, ...]]:
+    """What to work on first, a row per model and check with one of its cases; last those without a finding."""
     by_model: dict[str, dict[str, list[Diagnosed]]] = {}
     for case, document in seen:
-        groups = verdict_of(document).groups
-        first = groups[0].findings[0].check if groups else ""
-        by_model.setdefault(case["model"], {}).setdefault(first, []).append((case, document))
+        by_model.setdefault(case["model"], {}).setdefault(_first_check(document), []).append((case, document))
     for model, by_check in by_model.items():
-        total = sum(map(len, by_check.values()))
-        for check, cases in sorted(by_check.items(), key=lambda item: (not item[0], -len(item[1]))):
+        for check, cases in sorted(by_check.items(), key=lambda item: (item[0] == NO_FINDING, -len(item[1]))):
             case, document = cases[0]
-            which = f"{len(cases)} of {total} cases of {model}"
-            what = f"{check} comes first in {which}" if check else f"No check found a cause for {which}"
-            yield Text(f"{what}, such as {name_of(case)} at {case['shape']}. {sentence_of(document)}", "item")
+            groups = verdict_of(document).groups
+            yield (
+                *map(words, (model, check)),
+                number(len(cases), str(len(cases))),
+                words(f"{name_of(case)} {case['shape']}"),
+                *_share_and_gain(document),
+                words(groups[0].findings[0].finding.advice if groups else ""),
+                words(sentence_of(document)),
+            )
+
+
+def _first_check(document: Diagnosis) -> str:
+    groups = verdict_of(document).groups
+    return groups[0].findings[0].check if groups else NO_FINDING
 
 
 def _title(case: Mapping[str, Any]) -> str:
@@ -123,18 +145,22 @@ def _title(case: Mapping[str, Any]) -> str:
 
 def _verdict(case: Mapping[str, Any], document: Diagnosis) -> tuple[Cell, ...]:
     verdict, total = verdict_of(document), document.total or None
-    first = verdict.groups[0] if verdict.groups else None
-    share_and_gain = [without_number("")] * 3
-    if first:
-        share = _share(first.share, NO_OWN_TIME if total else NO_SHARE)
-        share_and_gain = [share, *_gain_percent(verdict.gain, total, NO_GAIN)]
     return (
         *case_cells(case),
-        words(first.resource if first else NO_FINDING),
-        *share_and_gain,
+        words(verdict.groups[0].resource if verdict.groups else NO_FINDING),
+        *_share_and_gain(document),
         words(verdict.sentence),
         words(total.of if total else "nothing that is known"),
     )
+
+
+def _share_and_gain(document: Diagnosis) -> list[Cell]:
+    """What the first group of findings takes, and what all of them may save."""
+    verdict, total = verdict_of(document), document.total or None
+    if not verdict.groups:
+        return [without_number("")] * len(SHARE_AND_GAIN)
+    share = _share(verdict.groups[0].share, NO_OWN_TIME if total else NO_SHARE)
+    return [share, *_gain_percent(verdict.gain, total, NO_GAIN)]
 
 
 def _findings(case: Mapping[str, Any], document: Diagnosis) -> list[tuple[Cell, ...]]:

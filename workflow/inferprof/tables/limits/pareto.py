@@ -1,4 +1,4 @@
-"""Accuracy against speed: which cases none beats in both, and which cannot be told apart from one of these."""
+"""Accuracy against speed: which cases none beats in both, and which are not distinguishable from one of these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inferprof.tables.records import KEY, Key, frame_of, key_of, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-FRONT, UNDECIDED, BEHIND = "front", "not told apart", "behind"
+FRONT, UNDECIDED, BEHIND = "front", "undecided", "behind"
 BOUNDARY: Final = "end_to_end"
 
 
@@ -21,7 +21,7 @@ def of_cases(points: pd.DataFrame, boundaries: pd.DataFrame, doubts: summary.Dou
 
     points: KEY, `end_to_end_ms`, and `db`, the SQNR of its graph, infinite where it equals fp32. On the front is what
     no case of its model and shape beats in both; a case is behind one that is as accurate and faster beyond doubt. In
-    between it is not told apart: either of two may be the faster one, by the rule of all speed-ups.
+    between it is undecided: either of two may be the faster one, by the rule of all speed-ups.
     """
     rows: list[dict[str, Any]] = []
     samples = dict(iter(boundaries[boundaries["boundary"] == BOUNDARY].groupby(summary.PEERS, sort=False)))

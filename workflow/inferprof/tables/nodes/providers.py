@@ -40,7 +40,9 @@ SPANNING: Final = ("If", "Loop", "Scan")
 """Their time is that of the nodes in their bodies, which have rows of their own."""
 KNOWN: Final = ("position", "output_bytes", "input_types", "fallback_reason", "subgraph_nodes", "kernel_idle", FIRST)
 """Metrics of a node beside its time."""
-_COLUMNS: Final = ("name", "provider", "op_type", "executions", "duration", "share")
+_COLUMNS: Final = ("name", "provider", "op_type", "executions", "duration", "share", "usual_share")
+UNEVEN: Final = 0.7
+"""Ours: where the medians of all nodes come to less of their mean time, single runs were interrupted."""
 
 
 def tidy(profile: OrtProfile, tool: str) -> pd.DataFrame:
@@ -128,8 +130,10 @@ def _subgraph_sizes(nodes: pd.DataFrame, facts: SessionFacts) -> list[float]:
 def per_run(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per node of one case, longest first: provider, op_type, executions and duration (ns) of a run, share.
 
-    frame: as `tidy` gives it. Nodes that span others are left out, so that the shares add up to 1. Behind these the
-    columns KNOWN, missing where the profile does not tell them.
+    frame: as `tidy` gives it. Nodes that span others are left out, so that the shares add up to 1. usual_share: the
+    same by each node's median instead of its mean, where the two are UNEVEN; on a busy machine a run in which a
+    thread lost its core would count as much as all others. Behind these the columns KNOWN, missing where the profile
+    does not tell them.
     """
     totals = frame[frame["metric"] == "duration_total"]
     runs = runs_of(frame)
@@ -138,7 +142,16 @@ def per_run(frame: pd.DataFrame) -> pd.DataFrame:
     table = nodes.assign(provider=paths.str[0], op_type=paths.str[1], executions=nodes["instances"] / runs)
     table = table[~table["op_type"].isin(SPANNING)].merge(_told(frame), "left", ["name", "owner"])
     table = table.assign(duration=table["value"] / runs, share=table["value"] / table["value"].sum())
+    once = table["duration_median"].notna() & (table["executions"] <= 1)
+    usual = (table["duration_median"] * table["instances"]).where(once, table["value"])
+    uneven = usual.sum() < UNEVEN * table["value"].sum()
+    table = table.assign(usual_share=usual / usual.sum() if uneven else table["share"])
     return table[[*_COLUMNS, *KNOWN]].sort_values("duration", ascending=False, kind="stable", ignore_index=True)
+
+
+def by_type(nodes: pd.DataFrame) -> pd.Series[float]:
+    """Of `per_run`, or some of its rows: type of operator → its usual share of all nodes' time, the largest first."""
+    return nodes.groupby("op_type")["usual_share"].sum().sort_values(ascending=False, kind="stable")
 
 
 def runs_of(frame: pd.DataFrame) -> int:
@@ -164,9 +177,10 @@ def first_run_alone(frame: pd.DataFrame) -> bool:
 
 
 def _told(frame: pd.DataFrame) -> pd.DataFrame:
-    """KNOWN of each node, by name and owner."""
-    ops = frame[(frame["level"] == "op") & frame["metric"].isin(KNOWN)]
-    return wide(ops, ["name", "owner"]).reindex(columns=["name", "owner", *KNOWN])
+    """KNOWN of each node and the median of its times, by name and owner."""
+    metrics = ("duration_median", *KNOWN)
+    ops = frame[(frame["level"] == "op") & frame["metric"].isin(metrics)]
+    return wide(ops, ["name", "owner"]).reindex(columns=["name", "owner", *metrics])
 
 
 def by_provider(nodes: pd.DataFrame) -> pd.DataFrame:

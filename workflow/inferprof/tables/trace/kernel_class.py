@@ -101,7 +101,11 @@ RULES: Final = (
     _rule("normalisation", "Inductor: a reduction with rsqrt", r"triton_(?:red|per)\w*rsqrt"),
     _rule("softmax", "softmax by name", r"soft_?max"),
     _rule("softmax", "TensorRT Myelin: max, exp and sum in one kernel", r"__myl\w*Maxr?SubExp"),
-    _rule("reformat", "layout changes around convolutions", r"nchwTo|nhwcTo|nchw2|nhwc2|im2col|col2im"),
+    _rule(
+        "reformat",
+        "layout changes around convolutions, and not cuDNN's convolutions that change it on the way",
+        r"^(?!\S*cudnn_\w*(?:nhwc2|nchw2)).*?(?:nchwTo|nhwcTo|nchw2|nhwc2|im2col|col2im)",
+    ),
     _rule(
         "convolution",
         "cuDNN, TensorRT, implicit GEMM, Winograd, FFT",
