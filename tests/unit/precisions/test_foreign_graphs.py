@@ -121,7 +121,7 @@ def test_int4_says_where_nothing_could_be_quantized(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("precision", "outcome"), [("fp16", "pass"), ("int8", "warn")])
 def test_local_functions_are_converted_with_the_graph(precision: str, outcome: str, tmp_path: Path) -> None:
-    """In int8 there is no product to quantize, which is no pass of int8."""
+    """In int8 there is no product to quantize, which is no pass of int8, however small the distance."""
     path = written(
         tmp_path,
         "g (float[b,4] x) => (float[b,4] y) { y = own.twice(x) }",

@@ -299,6 +299,10 @@ class Agreement(Document):
             raise ValueError("top-1 without a `share`")
 
 
+NOT_IN = "nothing in the graph is in"
+"""How the reason begins of a graph that claims a format in which nothing could be quantized."""
+
+
 class Accuracy(Outcome):
     """results/onnx/{model}/{precision}.accuracy.json: the graph's outputs against fp32's."""
 

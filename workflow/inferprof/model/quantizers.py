@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from inferprof.documents.graph import NOT_IN
 from inferprof.model import onnx_graph
 from inferprof.model.typed_graph import TypedGraph
 from inferprof.plugins import Precision
@@ -34,9 +35,8 @@ def not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
 
 
 def nothing_quantized(graph: Path, precision: Precision, compared: Mapping[str, Any]) -> dict[str, str]:
-    """Outcome and reason of a graph that claims a quantized format, computes what fp32 does and has no quantizer, as
-    one whose products are in the body of an If; else nothing, as the comparison has them."""
-    same = all(output["max_abs_error"] == 0 for output in compared["outputs"].values())
-    if not precision.quantized or not same or onnx_graph.quantized_nodes_of(graph):
+    """Outcome and reason of a graph that claims a quantized format, passes, and has no quantizer, as one whose
+    products are in the body of an If; else nothing, as the comparison has them."""
+    if not precision.quantized or compared["outcome"] != "pass" or onnx_graph.quantized_nodes_of(graph):
         return {}
-    return {"outcome": "warn", "reason": f"identical, since nothing in the graph is in {precision.name}"}
+    return {"outcome": "warn", "reason": f"{NOT_IN} {precision.name}: {compared['reason']}"}

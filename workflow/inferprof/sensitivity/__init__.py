@@ -23,6 +23,7 @@ from inferprof.plugins import ConvertRequest, Feeds, Precision
 from inferprof.sensitivity import causes, measure, switches
 from inferprof.sensitivity.measure import Array, Losses, Switched, db
 from inferprof.sensitivity.switches import Unit
+from inferprof.words import some
 
 STEPS = ("convert", "try each unit", "leave units out", "find causes")
 EXPLAINED = 12
@@ -95,9 +96,11 @@ def prepare(request: ConvertRequest, precision: Precision, model: Any = None) ->
 
 def _some(units: Sequence[Unit], request: ConvertRequest, precision: Precision) -> Sequence[Unit]:
     if not units:
+        bodies = onnx_graph.in_bodies(onnx_graph.read(request.onnx).graph)
+        inside = f" outside of the bodies of {some([*bodies])}" if bodies else ""
         raise UserError(
-            f"{request.spec.name} has no node that can be in {precision.name}, such as a MatMul or Conv in float32; "
-            "give another graph or number format"
+            f"{request.spec.name} has no node that can be in {precision.name}, such as a MatMul or Conv in float32"
+            f"{inside}; give another graph or number format"
         )
     return units
 
