@@ -42,6 +42,10 @@ VAGUE: Final = 0.1
 FORMATS_RAN: Final = "precision"
 """The check whose finding says what matrix products ran in."""
 NO_ROOF = "the case has no device time, or its graph or this GPU no known roofline"
+NO_GPU = (
+    "Not answered here, without a GPU: when one is saturated, what {} add there, and what number formats gain. The "
+    "same study answers that on a machine with a GPU; *What GPUs would need at least* has bounds."
+)
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
@@ -58,6 +62,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     blocks += _accuracies(evidence)
     blocks += [Text(unused, "item", "warn") for unused in _unused(evidence)]
     blocks.append(Text(_counts(evidence)))
+    blocks += _without_gpu(evidence)
     if winners:
         rows = tuple(_row(evidence, best) for best in winners)
         blocks.append(Table("fastest", TITLE, COLUMNS, rows, _faster_in_doubt(winners), groups=2))
@@ -198,6 +203,15 @@ def _is_vague(row: Mapping[str, Any]) -> bool:
         return False
     known_to = summary.half_width(row)
     return known_to is None or known_to >= VAGUE
+
+
+def _without_gpu(evidence: Evidence) -> Iterator[Text]:
+    """What a study that asked for a GPU's runtimes cannot answer on a machine without one."""
+    known, refused = registry.backends(), evidence.of("refused")["backend"].unique()
+    wants_gpu = [name for name in refused if name in known and known[name].where == "cuda"]
+    measured = list(evidence.records["record"])
+    if wants_gpu and measured and not any(record.environment.gpu for record in measured):
+        yield Text(NO_GPU.format(few([known[name].title for name in wants_gpu])), "item", "warn")
 
 
 def _counts(evidence: Evidence) -> str:
