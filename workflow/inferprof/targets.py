@@ -44,11 +44,11 @@ def not_made(target: str, stages: Collection[str], study: Study) -> UserError:
         **{"models": study.known_models, "variants": study.variants},
         **{"formats": registry.precisions(), "runtimes": registry.backends()},
     }
-    known = {name for each in names.values() for name in each}
-    strange = [part for part in (entry.partition(".")[0] for entry in Path(target).parts) if part not in known]
+    existing = {name for each in names.values() for name in each}
+    strange = [part for part in (entry.partition(".")[0] for entry in Path(target).parts) if part not in existing]
     listed = "; ".join(f"{kind} {', '.join(each)}" for kind, each in names.items())
     return UserError(
-        f"no step makes {target}: it is no file of results/ by names that exist ({listed}){meant(strange, known)}"
+        f"no step makes {target}: it is no file of results/ by names that exist ({listed}){meant(strange, existing)}"
     )
 
 
