@@ -109,6 +109,15 @@ def test_a_study_without_measurements_says_so_for_each_model(results):
     assert "1 case: 1 refused." in text
 
 
+@pytest.mark.parametrize(("backend", "said"), [("ort_cuda", True), ("ort_cpu", False)])
+def test_a_report_without_a_gpu_says_what_it_does_not_answer(results, backend, said):
+    results.ok("vit/fp32/ort_cpu/default/b1", 1.0)
+    results.refused(f"vit/fp16/{backend}/default/b1", "no GPU")
+    results.plan()
+    blocks = content_of(answer.SECTION, load(results)).blocks
+    assert any(getattr(block, "text", "").startswith("Not answered here") for block in blocks) == said
+
+
 def test_where_all_cases_of_a_model_failed_the_answer_has_the_reason(results):
     for variant in ("default", "graph"):
         results.failed(f"vit/fp32/ort_cuda/{variant}/b1", "ModuleNotFoundError: No module named 'nothere'")

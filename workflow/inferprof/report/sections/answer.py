@@ -207,11 +207,11 @@ def _is_vague(row: Mapping[str, Any]) -> bool:
 
 def _without_gpu(evidence: Evidence) -> Iterator[Text]:
     """What a study that asked for a GPU's runtimes cannot answer on a machine without one."""
-    known, refused = registry.backends(), evidence.of("refused")["backend"].unique()
-    wants_gpu = [name for name in refused if name in known and known[name].where == "cuda"]
+    backends, refused = registry.backends(), evidence.of("refused")["backend"].unique()
+    wants_gpu = [backends[name] for name in refused if name in backends and backends[name].where == "cuda"]
     measured = list(evidence.records["record"])
     if wants_gpu and measured and not any(record.environment.gpu for record in measured):
-        yield Text(NO_GPU.format(few([known[name].title for name in wants_gpu])), "item", "warn")
+        yield Text(NO_GPU.format(few([backend.title for backend in wants_gpu])), "item", "warn")
 
 
 def _counts(evidence: Evidence) -> str:
