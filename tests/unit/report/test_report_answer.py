@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from tests.unit.facts import facts, mentions, states
 from tests.unit.report.conftest import evidence_of
 
