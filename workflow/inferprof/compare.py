@@ -144,8 +144,8 @@ def _of_variant(records: Sequence[Record], variant: str, name: str) -> list[Reco
     """The records of a variant, which is called `name` then. Raises UserError where there is none."""
     own = [record for record in records if record.case.variant == variant]
     if not own:
-        known = sorted({record.case.variant for record in records})
-        raise UserError(f"--variants: nothing was measured with {variant}; there is: {', '.join(known)}")
+        measured = sorted({record.case.variant for record in records})
+        raise UserError(f"--variants: nothing was measured with {variant}; there is: {', '.join(measured)}")
     return [
         msgspec.structs.replace(record, case=msgspec.structs.replace(record.case, variant=name)) for record in own
     ]
@@ -246,7 +246,7 @@ def _require_same_work(case: Case, a: Sequence[Record], b: Sequence[Record], ask
     placed = all(record.placement for record in (*a, *b))
     options = [record.options | ({"placement": record.placement} if placed else {}) for record in (*a, *b)]
     of_a, of_b = options[: len(a)], options[len(a) :]
-    if any(one != side[0] for side in (of_a, of_b) for one in side):
+    if any(of_round != side[0] for side in (of_a, of_b) for of_round in side):
         raise UserError(f"{case}: its rounds were measured with different options; measure it again")
     names = sorted({*of_a[0], *of_b[0]})
     differ = [
