@@ -42,11 +42,12 @@ def is_stage(name, is_rule=workflow.is_rule):
 
     Snakemake says of such a target neither what there is nor what was meant.
     """
-    stages = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    # Not called `rule`, by which `snakemake --lint` would take this file for one of rules.
+    stages = [step.name for step in workflow.rules if not step.has_wildcards()]
     if is_rule(name) and (name in stages or name not in workflow.dag_settings.targets):
         return True  # any rule may be forced, or be the last
     file = os.path.relpath(name) if name and not os.path.isabs(name) else name
-    if not any(rule.is_producer(file) for rule in workflow.rules):
+    if not any(step.is_producer(file) for step in workflow.rules):
         give_up(targets.not_made(name, stages, STUDY))
     return False
 
