@@ -226,6 +226,22 @@ def test_cases_are_listed_from_a_config_given_as_json(tmp_path: Path, repository
     ]
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["explain", "x", "--iteraton", "y"], "did you mean --iteration?"),
+        (["audit", "x", "--prec", "int8"], "--prec"),
+        (["serve", "ort_cpu", "x", "--policy", "dynamc"], "'dynamic'"),
+    ],
+)
+def test_a_flag_that_a_verb_has_not_is_refused_with_what_was_meant(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(argv)
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_diagnosis_says_its_verdict_and_keeps_the_answer_of_every_check(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,7 @@ from inferprof import (
     serve_verb,
     verbs,
 )
-from inferprof.errors import CaseFailed, ToolError, UserError, as_user_error
+from inferprof.errors import CaseFailed, ToolError, UserError, as_user_error, meant
 
 
 def main(argv: Sequence[str] | None = None, *, watched: bool = False) -> int:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None, *, watched: bool = False) -> int:
     A job of a study is watched by a process of its own, which says how it ended where it cannot say so itself;
     `watched`: that is so already.
     """
-    args = parser().parse_args(argv)
+    args = _arguments(argv)
     if argv is None and not watched and (limit := outcomes.job_limit_s()):
         processes.go_on_watched(limit)
     code = 1
@@ -67,14 +67,25 @@ def _run_verb(args: argparse.Namespace) -> int:
         return 2 if isinstance(error, UserError) else 1
 
 
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The flags of a verb; one that it has not ends the program as argparse does, and with what was meant."""
+    args, rest = parser().parse_known_args(argv)
+    if rest:
+        flags_of_verb = [flag for action in args.parser._actions for flag in action.option_strings]
+        args.parser.error(f"unrecognized arguments: {' '.join(rest)}{meant(rest, flags_of_verb)}")
+    return args
+
+
 def parser() -> argparse.ArgumentParser:
     """Every verb with its flags; the first line of the verb's docstring is its help."""
-    parser = argparse.ArgumentParser(prog="inferprof", description="GPU inference performance studies.")
+    parser = argparse.ArgumentParser(
+        prog="inferprof", description="GPU inference performance studies.", allow_abbrev=False
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="VERB")
     for name, (function, add_flags) in VERBS.items():
-        sub = subparsers.add_parser(name, help=function.__doc__, description=function.__doc__)
-        sub.set_defaults(verb=function)
+        sub = subparsers.add_parser(name, help=function.__doc__, description=function.__doc__, allow_abbrev=False)
+        sub.set_defaults(verb=function, parser=sub)
         add_flags(sub)
     return parser
 

@@ -56,7 +56,7 @@ def partition(sub: argparse.ArgumentParser) -> None:
 def cost(sub: argparse.ArgumentParser) -> None:
     """A graph and the shape to count at."""
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format")
-    _model(sub)
+    sub.add_argument("--spec", type=Path, help="models/NAME.yaml (default: what ONNX says of itself)")
     sub.add_argument("--shape", required=True, help="b8, b8_s128")
     out(sub, required=False)
 

@@ -64,6 +64,7 @@ def cost(args: argparse.Namespace) -> int:
     from inferprof.model import cost, graph_text
 
     arguments.require_files(args.onnx)
+    args.spec = args.spec or args.onnx
     spec = arguments.fitting_spec(args)
     shape = spec.at(Shape.parse(args.shape))
     result = outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx)

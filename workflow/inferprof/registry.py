@@ -61,9 +61,18 @@ def _loaded(path: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise UserError(f"{OUTSIDE}: {path} cannot be loaded: {reason_of(error)}") from error
-    if not any(map(_is_plugin, vars(module).values())):
+    plugins = {constant: value for constant, value in vars(module).items() if _is_plugin(value)}
+    if not plugins:
         raise UserError(f"{OUTSIDE}: {path} holds no plug-in; give it a module-level constant, such as a Backend(…)")
+    for constant, value in plugins.items():  # before a study runs for hours, also where the verb uses none of them
+        _require_whole(module, constant, value)
     return module
+
+
+def _require_whole(module: ModuleType, constant: str, plugin: Any) -> None:
+    """Raises UserError for a plug-in that is not what its kind asks for."""
+    if wrong := contract.broken(plugin):
+        raise UserError(f"{module.__file__}: {type(plugin).__name__} {constant}: {wrong}")
 
 
 def from_outside(function: Callable[..., Any]) -> bool:
@@ -119,8 +128,7 @@ def _all(package: str, folders: tuple[str, ...], kind: type[Any], outside: str) 
         for constant, value in vars(module).items():
             if not isinstance(value, kind):
                 continue
-            if wrong := contract.broken(value):
-                raise UserError(f"{module.__file__}: {kind.__name__} {constant}: {wrong}")
+            _require_whole(module, constant, value)
             if plugins.setdefault(value.name, value) is not value:
                 raise UserError(f"{module.__file__}: another {kind.__name__} is named {value.name!r} too; rename one")
     return dict(sorted(plugins.items()))

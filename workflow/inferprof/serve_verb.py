@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from inferprof import arguments, config, flag_values, flags, outcomes
 from inferprof.case import REFERENCE, Shape
-from inferprof.documents.serving import ServingPolicy
+from inferprof.documents.serving import PolicyKind, ServingPolicy
 from inferprof.errors import UserError
 from inferprof.files import write_document
 from inferprof.verbs import say
@@ -51,7 +51,7 @@ def serve_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs and arrivals (default 0)")
     sub.add_argument("--name", default="serve", help="name of the policy (default serve)")
-    sub.add_argument("--policy", required=True, metavar="POLICY", help="none, dynamic (batches), or continuous")
+    sub.add_argument("--policy", required=True, choices=get_args(PolicyKind), help="dynamic: batches")
     sub.add_argument("--slo-ms", type=float, required=True, help="the latency objective, ms")
     sub.add_argument("--max-batch", type=int, help="the largest batch of --shapes (default 1)")
     sub.add_argument("--max-delay-ms", type=float, help="how long the first of a batch waits for more (default 0)")

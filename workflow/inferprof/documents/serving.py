@@ -19,6 +19,7 @@ from inferprof.documents.base import (
 )
 from inferprof.documents.telemetry import Energy
 
+PolicyKind = Literal["none", "dynamic", "continuous"]
 Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$(?!\n)")]
 Batch = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$(?!\n)")]
@@ -44,7 +45,7 @@ class ServingPolicy(Document, forbid_unknown_fields=True):
     """How requests of one item are served, what is sent, and what must be met: an entry of `serving:`."""
 
     name: Name
-    policy: Literal["none", "dynamic", "continuous"]
+    policy: PolicyKind
     slo_ms: Annotated[Positive, Meta(description="the latency objective; of a generative model for the first token")]
     max_batch: Annotated[int, Meta(ge=1, le=65536)] = 1
     max_delay_ms: Annotated[NotNegative, Meta(description="how long the first of a batch waits for more")] = 0

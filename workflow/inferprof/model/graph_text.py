@@ -27,7 +27,7 @@ def of_cost(result: Mapping[str, Any]) -> str:
             ("shape", cost.shape or "not known"),
             ("FLOPs", _sum(nodes, lambda node: node.flops, _flops, f" in {counted(len(nodes), 'node')}")),
             ("products", _sum(products, lambda node: node.flops, _flops, f" in {len(products)}")),
-            ("weights", _mib(cost.in_weights)),
+            ("weights read", _mib(cost.in_weights)),
             ("moved once", f"{_mib(cost.moved)}: weights, inputs and outputs, the least that an inference moves"),
             ("unfused", _sum(nodes, _moved, _mib, ": each node reads its inputs and writes its outputs")),
             ("most FLOPs", ", ".join(f"{node.name} ({node.op}) {(node.flops or 0) / total:.1%}" for node in most)),

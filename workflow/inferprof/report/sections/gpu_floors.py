@@ -47,6 +47,7 @@ ALL_COLUMNS: Final = (
 NOTE: Final = (
     "A lower bound by FLOPs, bytes and the datasheet's peaks, not a prediction: nothing can be faster. Launches, "
     "copies and what libraries lose come on top, of small models many times as much. "
+    "What a format's graph leaves in fp32 counts in fp32: int8 may need more than fp16, whose graph leaves nothing. "
     f"{gpu_floors.WITHOUT_TF32} MiB: weights and the largest operator's tensors, at least."
 )
 SMALL_NS: Final = 1e4
