@@ -46,7 +46,7 @@ def test_the_cost_of_a_graph_is_said_in_operations_and_bytes(
     file = graph(tmp_path, "m", "x")
     lines = said(capsys, "cost", file, "--spec", tmp_path / "m.yaml", "--shape", "b256")
     assert mentions(lines["FLOPs"], "16.4 kFLOP", "1 node") and mentions(lines["products"], "16.4 kFLOP in 1")
-    assert mentions(lines["weights"], "0.00 MiB") and mentions(lines["moved once"], "0.01 MiB")
+    assert mentions(lines["weights read"], "0.00 MiB") and mentions(lines["moved once"], "0.01 MiB")
     assert mentions(lines["most FLOPs"], "product", "100.0%")
 
 
