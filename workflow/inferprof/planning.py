@@ -114,7 +114,7 @@ def _refuse_variant(variant: Variant, machine: Machine) -> str | None:
     """What speaks against the variant on this machine, whatever the backend is."""
     needed = [option for option in GPU_OPTIONS if variant.flag(option)]
     if machine.gpu is None and needed:
-        return f"no GPU, which {', '.join(needed)} (variant {variant.name}) is about"
+        return f"no GPU, which {', '.join(needed)} of variant {variant.name} needs"
     return None
 
 
