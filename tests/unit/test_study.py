@@ -206,7 +206,7 @@ def test_all_models_that_have_to_be_mended_are_named_at_once(config: dict[str, A
 
 
 def test_a_config_that_holds_nothing_is_refused(repository: Path) -> None:
-    with pytest.raises(UserError, match=naming("None", "no mapping")):
+    with pytest.raises(UserError, match=naming("nothing", "no mapping")):
         studies.plan(None, repository / "models", LAPTOP)  # type: ignore[arg-type]
 
 
