@@ -122,7 +122,7 @@ def test_a_case_without_an_interval_is_not_known_at_all(measured: Measured) -> N
 
 def test_who_has_a_graph_is_not_told_to_use_one(measured: Measured) -> None:
     (finding,) = ask("unsteady_host", measured(GRAPH, beside(host(SLOWED)))).findings
-    assert finding.advice.endswith("more `rounds:`.")
+    assert finding.advice.endswith("`cpu_rounds:`).")
 
 
 def test_without_a_yardstick_it_is_not_assessed(measured: Measured) -> None:
