@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.unit.facts import mentions
+from tests.unit.facts import facts, mentions
 
 from inferprof import config, documents
-from inferprof.documents.serving import ServingPolicy
+from inferprof.documents.serving import Probe, ServingPolicy
 from inferprof.errors import UserError
 from inferprof.queueing import served
 from inferprof.queueing.policy import Curve, Policy, Times, schedule
@@ -518,3 +518,9 @@ def test_a_generative_model_is_told_by_its_tokens() -> None:
     case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
     said = text.render({"status": "ok", "case": case, "policy": asked, "capacity": 8.0, "loads": [load_]})
     assert mentions(said, "TTFT p99 2 ms", "predicted 1", "30 tokens/s", "50 %")
+
+
+def test_a_search_without_an_answer_says_which_rates_met_the_objective_and_which_missed_it() -> None:
+    probes = [Probe(rate=175.0, meets=True), Probe(rate=212.0, meets=False), Probe(rate=150.0, meets=True)]
+    assert facts(search._seen(probes), "met", "missed") == ["met", "175/s", "missed", "212/s"]
+    assert search._seen([]) == ""

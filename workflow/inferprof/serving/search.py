@@ -178,16 +178,17 @@ def _searched(search: _Search, capacity: float) -> Highest:
 
 def _told(search: _Search, estimate: _Estimate | None) -> Highest:
     if estimate is None:
-        return _not_told(
-            search, f"fewer than {FEWEST} runs near the highest rate in the time: give it more `seconds` (--seconds)"
-        )
+        few = f"fewer than {FEWEST} runs near the highest rate in the time{_seen(search.probes)}"
+        return _not_told(search, f"{few}: give it more `seconds` (--seconds)")
     if estimate.high / estimate.low > WIDEST:
         moved = (
             f"the machine's speed changed by {estimate.change:.0%}"
             if estimate.change is not None
             else "its runs differ"
         )
-        reason = f"{estimate.low:.4g} to {estimate.high:.4g}/s is no answer: {moved} in the search"
+        reason = (
+            f"{estimate.low:.4g} to {estimate.high:.4g}/s is no answer: {moved} in the search{_seen(search.probes)}"
+        )
         return _not_told(search, reason, estimate.change)
     late = sum(probe.refused is not None for probe in search.probes if probe.latency)
     ended = "bracketed" if estimate.told else "its time was over"
@@ -218,6 +219,16 @@ def _probe(bench: Bench, curve: Curve, rate: float, number: int) -> Probe:
     replayed = bench.percentile(curve.slower(math.exp(level or 0.0)), run.served.arrived)
     ratio = latency.value_ns / replayed
     return Probe(rate=rate, meets=meets, latency=latency, refused=refused, level=level, ratio=ratio)
+
+
+def _seen(probes: Sequence[Probe]) -> str:
+    """` (single runs met it up to 175/s and missed it from 212/s on)`: what a search without an answer saw."""
+    met, missed = (sorted(probe.rate for probe in probes if probe.meets is meets) for meets in (True, False))
+    said = [
+        *([f"met it up to {met[-1]:.4g}/s"] if met else []),
+        *([f"missed it from {missed[0]:.4g}/s on"] if missed else []),
+    ]
+    return f" (single runs {' and '.join(said)})" if said else ""
 
 
 def _none(bench: Bench, probes: list[Probe]) -> str:
