@@ -211,7 +211,7 @@ def _without_gpu(evidence: Evidence) -> Iterator[Text]:
     wants_gpu = [backends[name] for name in refused if name in backends and backends[name].where == "cuda"]
     measured = list(evidence.records["record"])
     if wants_gpu and measured and not any(record.environment.gpu for record in measured):
-        yield Text(NO_GPU.format(few([backend.title for backend in wants_gpu])), "item", "warn")
+        yield Text(NO_GPU.format(few([backend.name for backend in wants_gpu])), "item", "warn")
 
 
 def _counts(evidence: Evidence) -> str:
