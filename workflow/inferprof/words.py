@@ -33,10 +33,10 @@ def _plural(noun: str) -> str:
     return f"{noun}{'es' if noun.endswith(_PLURAL_ES) else 's'}"
 
 
-def some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], most: int = NAMED) -> str:
     """`a, b, c, d, e and 3 more`: the first few names, and how many more there are."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def ms(ns: float, digits: int = 3) -> str:

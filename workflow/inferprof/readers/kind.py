@@ -6,6 +6,7 @@ A kind is a module-level constant `Kind` in a module of `readers/kinds/`; `captu
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,11 @@ class Head:
     def text(self) -> str:
         """The same as text, without blanks and a byte-order mark in front."""
         return self.raw.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
+
+
+def says(*patterns: re.Pattern[str]) -> Callable[[Head], bool]:
+    """Whether one of these stands in a head's text, wherever: a kind's `recognises`."""
+    return lambda head: any(pattern.search(head.text) for pattern in patterns)
 
 
 @dataclass(frozen=True)

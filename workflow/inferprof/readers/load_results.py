@@ -92,9 +92,8 @@ def _of(values: Mapping[str, float]) -> Answered:
         length = values["generated"] / values["completed"]
     token = values.get("token", values.get("between"))
     request, by = values.get("request"), Answered.by
-    between = (
-        values.get("between") or token
-    )  # a mean over tokens, where that of requests counts short answers as much
+    # A mean over tokens, where that of requests counts short answers as much.
+    between = values.get("between") or token
     if request is None and length is not None and between is not None and "first" in values:
         request = values["first"] + between * max(0.0, length - 1)
         by = "a request, by the means of its first and its other tokens"

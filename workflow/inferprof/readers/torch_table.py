@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from inferprof.readers.nsys_csv import TIMES
+
 HEADINGS: Final = re.compile(r"^[\s|]*Name\s*(?:\|| {2,})\s*Self CPU", re.MULTILINE)
 _RULER: Final = re.compile(r"[\s|:-]*-{2,}[\s|:-]*$")
 _TOTAL: Final = re.compile(r"^(?:Self )?(?P<device>\w+) time total: (?P<time>\S+)\s*$")
 _TIME: Final = re.compile(r"-?(?P<number>[\d.]+)(?P<unit>ns|us|ms|s)$")
-_UNITS: Final[Mapping[str, float]] = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _CUT: Final = "..."
 TELLS: Final = 0.05
 """Percent: a smaller share with two decimals tells what it is of to no better than 10 %."""
@@ -142,5 +143,5 @@ def _ns(text: str) -> float:
     match = _TIME.match(text)
     if match is None:
         raise ValueError(f"{text!r} is no time")
-    ns = float(match["number"]) * _UNITS[match["unit"]]
+    ns = float(match["number"]) * TIMES[match["unit"]]
     return -ns if text.startswith("-") else ns

@@ -107,7 +107,7 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     why, do_next = NOT_DIAGNOSED, NO_ACTION
     if diagnosis and diagnosis.verdict and scale is not None:
         why, do_next = _why(diagnosis.verdict, scale, best), _do_next(best, diagnosis.verdict)
-    if best.passed_over or (best.doubted and do_next.startswith(NO_ACTION)):
+    if best.disputed or (best.doubted and do_next.startswith(NO_ACTION)):
         do_next = MEASURE_AGAIN
     return Answer(model, shape, title, _use(best), why, do_next, best, others)
 
@@ -135,7 +135,7 @@ def _use(best: Winner) -> str:
     use = f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}"
     if best.doubted is None:
         return use
-    if best.passed_over:
+    if best.disputed:
         return f"nothing yet. {_doubted(best.doubted, best.boundary)}. In no doubt: {use}"
     return f"{use}. {_doubted(best.doubted, best.boundary)}"
 
@@ -165,7 +165,7 @@ def _others(
 def _in_short(best: Winner, baseline: str | None) -> str:
     """`fp16/ort_cuda/graph, 0.610 ms, 2.43× ± 0.32 %`; its ties; what was faster, in doubt."""
     parts = [best.name, f"{three_digits(best.median_ms)} ms", *_gain_in_short(best, baseline)]
-    if best.passed_over and best.doubted:
+    if best.disputed and best.doubted:
         return f"nothing yet: {_doubted(best.doubted, best.boundary)}; in no doubt {', '.join(parts)}"
     if best.ties:
         first, *rest = sorted(best.ties, key=lambda name: name != baseline)

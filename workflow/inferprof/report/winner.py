@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FAR: Final = 2.0
 """Ours: where every sample of a case is so many times as slow as each of another, no interval is needed to tell the
 two apart. A rented host varied in speed by 1.9."""
-PASSED_OVER: Final = 1.25
+DISPUTED: Final = 1.25
 """Ours: a case in doubt that was measured so many times as fast as the fastest of the others speaks against it."""
 NO_SPEED_UP: Mapping[str, Any] = {"speed_up": None, "not_measured": "there is no baseline"}
 
@@ -61,9 +61,9 @@ class Winner:
         return float(self.row[f"{self.boundary}_ms"])
 
     @property
-    def passed_over(self) -> bool:
+    def disputed(self) -> bool:
         """Whether a case in doubt was measured so much faster that this one may not be called the fastest."""
-        return self.doubted is not None and self.median_ms >= PASSED_OVER * self.doubted[f"{self.boundary}_ms"]
+        return self.doubted is not None and self.median_ms >= DISPUTED * self.doubted[f"{self.boundary}_ms"]
 
     @property
     def items_per_s(self) -> float:

@@ -10,7 +10,7 @@ from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
 from inferprof.findings import Answer, Bottleneck, Finding, Total
 from inferprof.readers import load_results
-from inferprof.readers.kind import Capture, Head, Kind, Lack
+from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.readers.load_results import Answered, Served
 from inferprof.units import NS_PER_MS
 from inferprof.words import ms
@@ -43,6 +43,10 @@ _STAGES: Final[Mapping[str, tuple[str, Bottleneck, str]]] = {
     "overhead": ("the server's overhead", "idle", "a faster host, fewer models in the ensemble"),
 }
 _BETWEEN: Final = "between client and server"
+_ADVICE: Final[Mapping[str, tuple[Bottleneck, str]]] = {
+    **{part: (bottleneck, advice) for part, bottleneck, advice in _STAGES.values()},
+    _BETWEEN: ("copy", "a client on the same host, gRPC, shared memory, fewer bytes a request"),
+}
 _TRACE: Final = Lack(
     "what the GPU does in that time", "nsys profile --trace=cuda,nvtx … around the server, under the same load"
 )
@@ -154,22 +158,15 @@ def _of_server(loads: list[Served]) -> Capture:
 def _longest(load: Served, parts: Mapping[str, float]) -> Finding:
     name = max(parts, key=lambda name: parts[name])
     share = parts[name] / max(load.request * 1e3, sum(parts.values()))
-    bottleneck: Bottleneck = "copy"
-    advice = "a client on the same host, gRPC, shared memory, fewer bytes a request"
-    for stage, kind, what in _STAGES.values():
-        if stage == name:
-            bottleneck, advice = kind, what
+    bottleneck, advice = _ADVICE[name]
     reason = f"{ms(parts[name])} of a request of {ms(load.request * 1e3)}, {100 * share:.0f} %"
     return Finding(name, bottleneck, share, reason, {"share": share}, TOOL, None, advice, "medium")
 
 
-def recognises(head: Head) -> bool:
-    """By its headings, amid what else a client prints."""
-    return any(
-        pattern.search(head.text) for pattern in (load_results.HEADINGS, load_results.BLOCK, load_results.TABLE)
-    )
-
-
 LOAD_RESULTS: Final = Kind(
-    name="load_results", title="results of a generator of load", recognises=recognises, read=read, rank=13
+    name="load_results",
+    title="results of a generator of load",
+    recognises=says(load_results.HEADINGS, load_results.BLOCK, load_results.TABLE),
+    read=read,
+    rank=13,
 )

@@ -12,7 +12,7 @@ from inferprof.errors import UserError
 from inferprof.files import unpacked
 from inferprof.findings import Answer, Finding
 from inferprof.readers import ort_log
-from inferprof.readers.kind import Capture, Kind, Lack
+from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.words import counted, ms, spread
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ ORT_PROFILE: Final = Kind(
 ORT_LOG: Final = Kind(
     name=LOG,
     title="a log of ONNX Runtime",
-    recognises=lambda head: ort_log.MARK.search(head.text) is not None,
+    recognises=says(ort_log.MARK),
     read=read_log,
     rank=16,
 )

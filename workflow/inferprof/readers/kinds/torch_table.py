@@ -11,7 +11,7 @@ from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
 from inferprof.findings import Answer, Finding, Gain, Total
 from inferprof.readers import torch_table
-from inferprof.readers.kind import Capture, Head, Kind, Lack
+from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.readers.kinds.kineto import RECORD, SHOWN, TIMED
 from inferprof.readers.torch_table import TorchRow, TorchTable
 from inferprof.words import counted, ms
@@ -31,11 +31,6 @@ TRACE: Final = Lack(
     "when each operation ran, and what the GPU waits for", "prof.export_chrome_trace(…), and explain it"
 )
 ALL_ROWS: Final = "key_averages().table(row_limit=-1)"
-
-
-def recognises(head: Head) -> bool:
-    """By its headings, which stand behind what the program printed."""
-    return torch_table.HEADINGS.search(head.text) is not None
 
 
 def read(path: Path) -> Capture:
@@ -171,5 +166,9 @@ def _rows(kernels: Sequence[TorchRow]) -> pd.DataFrame:
 
 
 TORCH_TABLE: Final = Kind(
-    name="torch_table", title="a table of torch's profiler", recognises=recognises, read=read, rank=14
+    name="torch_table",
+    title="a table of torch's profiler",
+    recognises=says(torch_table.HEADINGS),
+    read=read,
+    rank=14,
 )

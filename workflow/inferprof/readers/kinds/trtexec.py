@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
 from inferprof.readers import trtexec_bound
-from inferprof.readers.kind import Capture, Head, Kind, Lack
+from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.readers.kinds import nsys_text
 from inferprof.readers.trtexec_log import BARE, LOGGED, RUNNING, WHOLE, TrtexecRun, joined, runs
 from inferprof.units import NS_PER_MS
-from inferprof.words import counted, ms, spread_of
+from inferprof.words import counted, ms, some, spread_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,11 +28,6 @@ _MARKS: Final = re.compile(
 )
 _OF_NSYS: Final = re.compile(r"^ ?(?:\*\* )?(?:CUDA|NVTX) .*(?:Statistics|Summary)", re.MULTILINE)
 SHAPES: Final = 4
-
-
-def recognises(head: Head) -> bool:
-    """By the line that it begins or ends with; by its headings, its logger or its summary where that is cut off."""
-    return any(pattern.search(head.text) for pattern in (RUNNING, _MARKS, LOGGED, BARE))
 
 
 def read(path: Path) -> Capture:
@@ -136,9 +131,7 @@ def _shapes(shapes: str) -> str:
     """The first of them, of models with many inputs."""
     if shapes == "model":
         return "shapes of the model"
-    every = shapes.split(", ")
-    more = f" and {len(every) - SHAPES} more" if len(every) > SHAPES else ""
-    return f"shape {', '.join(every[:SHAPES])}{more}"
+    return f"shape {some(shapes.split(', '), SHAPES)}"
 
 
 def _longest(run: TrtexecRun) -> list[str]:
@@ -211,4 +204,11 @@ def _durations(place: dict[str, Any], times_ms: Mapping[str, float | None]) -> l
     ]
 
 
-TRTEXEC_LOG: Final = Kind(name="trtexec_log", title="a log of trtexec", recognises=recognises, read=read, rank=15)
+TRTEXEC_LOG: Final = Kind(
+    name="trtexec_log",
+    title="a log of trtexec",
+    # The line that it begins or ends with; its headings, its logger or its summary where people have cut that off.
+    recognises=says(RUNNING, _MARKS, LOGGED, BARE),
+    read=read,
+    rank=15,
+)

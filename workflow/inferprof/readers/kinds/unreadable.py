@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from inferprof.readers.kind import Head, Kind
+from inferprof.readers.kind import Head, Kind, says
 
 _TAR: Final = slice(257, 262)
 _ONNX: Final = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
@@ -98,7 +98,7 @@ ONNX_HINT: Final = Kind(
 NCU_PAGE: Final = Kind(
     name="ncu_page",
     title="a page of Nsight Compute without launches",
-    recognises=lambda head: _NCU_PAGE.search(head.text) is not None,
+    recognises=says(_NCU_PAGE),
     refusal="is a page of Nsight Compute that tells no launch by itself (source, or a summary): write it again with "
     "`ncu --import x.ncu-rep --csv --page details` or `--page raw`",
     rank=1,
@@ -106,14 +106,14 @@ NCU_PAGE: Final = Kind(
 MONITOR: Final = Kind(
     name="gpu_monitor",
     title="what a monitor of GPUs prints",
-    recognises=lambda head: _MONITOR.search(head.text) is not None,
+    recognises=says(_MONITOR),
     refusal="says how busy a GPU was, and not with what: trace the program, `inferprof watch -- COMMAND`",
     rank=62,
 )
 POLYGRAPHY: Final = Kind(
     name="polygraphy_log",
     title="a log of Polygraphy",
-    recognises=lambda head: _POLYGRAPHY.search(head.text) is not None,
+    recognises=says(_POLYGRAPHY),
     refusal="is a log of Polygraphy, which times no layer and no kernel: save its engine (--save-engine e.plan) and "
     "run `trtexec --loadEngine=e.plan --dumpProfile --separateProfileRun`",
     rank=1,
@@ -121,21 +121,21 @@ POLYGRAPHY: Final = Kind(
 NVPROF: Final = Kind(
     name="nvprof",
     title="what nvprof prints",
-    recognises=lambda head: _NVPROF.search(head.text) is not None,
+    recognises=says(_NVPROF),
     refusal="is what nvprof prints, which knows no newer GPU: trace with nsys, `inferprof watch -- COMMAND`",
     rank=2,
 )
 SCORE: Final = Kind(
     name="score",
     title="how fast a program was",
-    recognises=lambda head: _SCORE.search(head.text) is not None,
+    recognises=says(_SCORE),
     refusal="says how long it took, and not where the time goes: trace the program, `inferprof watch -- COMMAND`",
     rank=60,
 )
 BUILDING: Final = Kind(
     name="trt_messages",
     title="messages of TensorRT",
-    recognises=lambda head: _BUILDING.search(head.text) is not None,
+    recognises=says(_BUILDING),
     refusal="holds messages of TensorRT in a program, and no times of an inference: save its engine and run "
     "`trtexec --loadEngine=it --dumpProfile --separateProfileRun`",
     rank=61,
