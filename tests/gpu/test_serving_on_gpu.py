@@ -69,7 +69,7 @@ def test_the_highest_rate_of_single_requests_is_bracketed_on_a_gpu(convolutions:
         assert highest.low and highest.high and highest.low <= highest.rate <= highest.high
         assert highest.rate <= 1.3 * document.capacity
     else:
-        assert highest.change is not None and "no answer" in (highest.not_measured or "")
+        assert highest.not_measured and highest.probes
 
 
 @pytest.mark.parametrize(

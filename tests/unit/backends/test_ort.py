@@ -185,7 +185,7 @@ def test_tf32_is_off_unless_asked_for() -> None:
     class Device:
         stream = 7
 
-    off = {"device_id": "0", "user_compute_stream": "7", "use_tf32": "0", "enable_cuda_graph": "0"}
-    on = {"device_id": "0", "user_compute_stream": "7", "use_tf32": "1", "enable_cuda_graph": "1"}
+    off = {"user_compute_stream": "7", "use_tf32": "0", "enable_cuda_graph": "0"}
+    on = {"user_compute_stream": "7", "use_tf32": "1", "enable_cuda_graph": "1"}
     assert ort.cuda_provider(Device(), graph=False, tf32=False) == ("CUDAExecutionProvider", off)  # type: ignore[arg-type]
     assert ort.cuda_provider(Device(), graph=True, tf32=True) == ("CUDAExecutionProvider", on)  # type: ignore[arg-type]

@@ -39,7 +39,6 @@ def test_the_provider_gets_stream_profile_and_caches(monkeypatch: pytest.MonkeyP
     (name, given), cuda, cpu = options(monkeypatch, (1, 31, 1), variant, Stream())
     assert (name, cuda[0], cpu[0]) == ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider")
     assert given == {
-        "device_id": "0",
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": "cache",
         "trt_timing_cache_enable": "True",

@@ -19,9 +19,12 @@ CPU: Provider = ("CPUExecutionProvider", {})
 
 
 def cuda_provider(device: Device, *, graph: bool, tf32: bool, variant: Variant | None = None) -> Provider:
-    """The CUDA EP on the device's stream. TF32 is ON by default in ONNX Runtime, so it is always said."""
+    """The CUDA EP on the device's stream. TF32 is ON by default in ONNX Runtime, so it is always said.
+
+    `device_id` is left at its default, 0: where it is given, ONNX Runtime 1.26 and newer warn of each session that no
+    plug-in EP has that device, which reads as if CUDA were not used.
+    """
     options = {
-        "device_id": "0",
         "user_compute_stream": str(device.stream),
         "use_tf32": str(int(tf32)),
         "enable_cuda_graph": str(int(graph)),

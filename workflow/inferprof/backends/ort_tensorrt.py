@@ -65,7 +65,6 @@ def providers(cache: Path, profile: Profile, variant: Variant, device: Device | 
 def of_provider(cache: Path, profile: Profile, variant: Variant, device: Device | None) -> dict[str, str]:
     """The provider's options. No precision flag is ever set: without one it builds strongly typed networks."""
     options = {
-        "device_id": "0",
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": str(cache),
         "trt_timing_cache_enable": "True",

@@ -73,7 +73,10 @@ ANSWER_COLUMNS: Final = (
     Column("answer", "answer"),
     Column("reason", "reason"),
 )
-FIRST_NOTE: Final = "Share and gain are those of the case named; the verdict on it in words: csv/first_findings.csv."
+NO_SHARE_AND_GAIN: Final = (without_number(""),) * len(SHARE_AND_GAIN)
+FIRST_NOTE: Final = (
+    "Share and gain are those of that finding in the case named; the verdict on it in words: csv/first_findings.csv."
+)
 VERDICT_NOTE: Final = (
     "Share: of the case's end_to_end median, or of what else its sentence names. Gain: of all its findings together, "
     "between what is sure and what is possible at most; the same time counts once, so that it is never more than all."
@@ -120,20 +123,25 @@ def _by_finding(seen: list[Diagnosed]) -> Iterator[tuple[Cell, ...]]:
     for model, by_check in by_model.items():
         for check, cases in sorted(by_check.items(), key=lambda item: (item[0] == NO_FINDING, -len(item[1]))):
             case, document = cases[0]
-            groups = verdict_of(document).groups
+            first = _first(document)
             yield (
                 *map(words, (model, check)),
                 number(len(cases), str(len(cases))),
                 words(f"{name_of(case)} {case['shape']}"),
-                *_share_and_gain(document),
-                words(groups[0].findings[0].finding.advice if groups else ""),
+                *(_of_finding(first.finding, document.total or None) if first else NO_SHARE_AND_GAIN),
+                words(first.finding.advice if first else ""),
                 words(sentence_of(document)),
             )
 
 
-def _first_check(document: Diagnosis) -> str:
+def _first(document: Diagnosis) -> Ranked | None:
     groups = verdict_of(document).groups
-    return groups[0].findings[0].check if groups else NO_FINDING
+    return groups[0].findings[0] if groups else None
+
+
+def _first_check(document: Diagnosis) -> str:
+    first = _first(document)
+    return first.check if first else NO_FINDING
 
 
 def _title(case: Mapping[str, Any]) -> str:
@@ -158,7 +166,7 @@ def _share_and_gain(document: Diagnosis) -> list[Cell]:
     """What the first group of findings takes, and what all of them may save."""
     verdict, total = verdict_of(document), document.total or None
     if not verdict.groups:
-        return [without_number("")] * len(SHARE_AND_GAIN)
+        return list(NO_SHARE_AND_GAIN)
     share = _share(verdict.groups[0].share, NO_OWN_TIME if total else NO_SHARE)
     return [share, *_gain_percent(verdict.gain, total, NO_GAIN)]
 
@@ -178,8 +186,7 @@ def _finding(case: Mapping[str, Any], rank: int, entry: Ranked, total: Total | N
         number(rank, str(rank)),
         words(entry.check),
         both_ends(finding.subject or WHOLE),
-        _share(finding.share, NO_OWN_TIME if total else NO_SHARE),
-        *_gain_percent(gain, total, NO_GAIN),
+        *_of_finding(finding, total),
         words(finding.bottleneck),
         *(missing(NO_GAIN) if value is None else number(value, three_digits(value)) for value in in_ms),
         words(finding.confidence),
@@ -188,6 +195,12 @@ def _finding(case: Mapping[str, Any], rank: int, entry: Ranked, total: Total | N
         words(finding.advice),
         words("; ".join(f"{name} {significant(value)}" for name, value in finding.evidence.items())),
     )
+
+
+def _of_finding(finding: Finding, total: Total | None) -> tuple[Cell, ...]:
+    """What one finding takes and what it alone may save, in percent."""
+    share = _share(finding.share, NO_OWN_TIME if total else NO_SHARE)
+    return (share, *_gain_percent(finding.gain, total, NO_GAIN))
 
 
 def _share(share: float | None, reason: str) -> Cell:
