@@ -164,6 +164,9 @@ def test_what_comes_first_is_a_row_of_each_check_with_what_to_do(study: Any) -> 
     by_check = dict(zip(column(first, "check"), column(first, "advice"), strict=True))
     assert by_check["kernel_loops"]
     assert sum(map(int, column(first, "cases"))) == 2
+    own = table(load(study), "top_findings")
+    shares = dict(zip(column(own, "check"), column(own, "share_percent"), strict=True))
+    assert column(first, "share_percent") == [shares[check] for check in by_check]
 
 
 def test_a_study_without_diagnoses_has_no_such_section(results: Any) -> None:

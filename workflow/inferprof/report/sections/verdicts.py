@@ -98,7 +98,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     every = [(case, _findings(case, document)) for case, document in seen]
     findings = tuple(row for _, rows in every for row in rows)
     of_measured = measured(evidence)
-    by_finding = tuple(_by_finding(of_measured))
+    by_finding = tuple(_by_finding(evidence, of_measured))
     title = f"What comes first in {counted(len(of_measured), 'case')}, with one case each"
     blocks: list[Block] = [Table("first_findings", title, FIRST_COLUMNS, by_finding, FIRST_NOTE, groups=1)]
     title = "The verdict on each case"
@@ -115,7 +115,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     return (*blocks, *_cautions(of_measured), *_lacking(evidence, of_measured))
 
 
-def _by_finding(seen: list[Diagnosed]) -> Iterator[tuple[Cell, ...]]:
+def _by_finding(evidence: Evidence, seen: list[Diagnosed]) -> Iterator[tuple[Cell, ...]]:
     """What to work on first, a row per model and check with one of its cases; last those without a finding."""
     by_model: dict[str, dict[str, list[Diagnosed]]] = {}
     for case, document in seen:
@@ -129,7 +129,7 @@ def _by_finding(seen: list[Diagnosed]) -> Iterator[tuple[Cell, ...]]:
                 number(len(cases), str(len(cases))),
                 words(f"{name_of(case)} {case['shape']}"),
                 *(_of_finding(first.finding, document.total or None) if first else NO_SHARE_AND_GAIN),
-                words(first.finding.advice if first else ""),
+                words(_with_captures(evidence, case, first.finding.advice) if first else ""),
                 words(sentence_of(document)),
             )
 
@@ -249,7 +249,7 @@ def _lacking(evidence: Evidence, seen: list[Diagnosed]) -> Iterator[Text]:
 
 
 def _with_captures(evidence: Evidence, case: Mapping[str, Any], reason: str) -> str:
-    """What a check needs; of profilers that the config names already, how they are had to watch the case too."""
+    """What a check needs or advises; of profilers that the config names already, how they come to watch the case."""
     config = evidence.config.content
     if config is None or config.captures == "all" or not evidence.selected:
         return reason
