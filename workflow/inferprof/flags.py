@@ -21,7 +21,9 @@ def cases(sub: argparse.ArgumentParser) -> None:
     """A config, and the models that it names."""
     sub.add_argument("--config", required=True, help="a YAML file, or the config itself as JSON")
     sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models")
-    sub.add_argument("--machine", metavar="LABEL", help="which of the config's machines (default: the first)")
+    where = sub.add_mutually_exclusive_group()
+    where.add_argument("--machine", metavar="LABEL", help="which of the config's machines (default: the first)")
+    where.add_argument("--target", type=flag_values.capability, metavar="CC", help="or any GPU's, 10.0 for a B200")
     sub.add_argument("--for-report", action="store_true", help="also config.json and profilers.json for `report`")
     out(sub)
 

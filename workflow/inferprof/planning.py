@@ -79,8 +79,13 @@ def all_refused(every: Sequence[Planned]) -> str | None:
     """Why a stage has nothing to do: all cases are refused; None where one runs, or none is planned."""
     if not every or any(case.outcome == "run" for case in every):
         return None
-    reasons = Counter(case.reason for case in every).most_common()
-    return f"all {len(every)} cases are refused: {'; '.join(f'{reason} ({count})' for reason, count in reasons)}"
+    return f"all {len(every)} cases are refused: {reasons_of(every)}"
+
+
+def reasons_of(every: Iterable[Planned]) -> str:
+    """Why cases are refused, the most frequent reason first, each with its count."""
+    reasons = Counter(case.reason for case in every if case.outcome == "refused").most_common()
+    return "; ".join(f"{reason} ({count})" for reason, count in reasons)
 
 
 def keep_report(folder: Path, every: Sequence[Planned]) -> None:

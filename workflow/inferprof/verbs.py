@@ -42,9 +42,17 @@ def ceilings(args: argparse.Namespace) -> None:
 
 def cases(args: argparse.Namespace) -> None:
     """Write the cases of a study, which run and which are refused."""
-    from inferprof import study
+    from inferprof import planning, study
+    from inferprof.machine import elsewhere
 
-    planned = arguments.planned_study(args)
+    if args.target is None:
+        planned = arguments.planned_study(args)
+    else:
+        planned = study.plan(arguments.read_config(args.config), args.models, elsewhere.equipped(args.target))
+        every = planned.planned
+        runs = sum(case.outcome == "run" for case in every)
+        say(f"assumed: {elsewhere.ASSUMED}")
+        say(f"{runs} of {len(every)} cases would run there; refused: {planning.reasons_of(every) or 'none'}")
     write_text(args.out, study.cases_csv(planned))
     if args.for_report:
         write_document(args.out.with_name("config.json"), "config", planned.config)
