@@ -25,6 +25,8 @@ NEARLY = 0.7
 PACKAGE = Path(__file__).parent
 LIBRARIES = Path(contextlib.__file__).parent
 """The folder of Python's own modules, with those of other packages below it."""
+LARGEST_FILE = 1 << 30
+"""Bytes of a file of JSON, YAML or CSV that are read: as Python's objects they take ten times that much memory."""
 LAST_EXIT_CODE = 128
 """Larger ones are of shells and tools whose child a signal ended: 128 and its number."""
 
@@ -190,7 +192,20 @@ def failures_of(tool: str) -> Iterator[None]:
 
 def no_file(path: Path) -> UserError:
     """What is said of a path that is no file."""
-    return UserError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
+    if path.is_dir():
+        return UserError(f"{path}: a folder, not a file")
+    return UserError(f"{path}: {'a pipe or device, not a file' if path.exists() else 'no such file'}")
+
+
+def require_file(path: Path) -> Path:
+    """The same path. Raises UserError where it is no file of at most LARGEST_FILE: reading a pipe that nobody writes
+    to never ends, and neither does /dev/zero."""
+    with as_user_error():
+        if not path.is_file():
+            raise no_file(path)
+        if path.stat().st_size > LARGEST_FILE:
+            raise UserError(f"{path} has {path.stat().st_size >> 20:,} MiB; at most {LARGEST_FILE >> 20:,} are read")
+    return path
 
 
 def unknown(kind: str, names: Iterable[str], allowed: Iterable[str]) -> UserError:
