@@ -44,17 +44,25 @@ def for_each(what: str, names: Iterable[str], make: Callable[[str], T]) -> dict[
     Raises UserError for all names whose turn raises one, so that a user can correct all of them: the error itself
     where it is the only one, else a line for each.
     """
-    made, errors = {}, []
+    made, errors = each(names, make)
+    if len(errors) == 1:
+        raise next(iter(errors.values()))
+    if errors:
+        raise UserError("\n  ".join([f"{len(errors)} {what} have to be corrected:", *map(str, errors.values())]))
+    return made
+
+
+def each(names: Iterable[str], make: Callable[[str], T]) -> tuple[dict[str, T], dict[str, UserError]]:
+    """Name → what `make` makes of it; and name → the UserError that its turn raises."""
+    made: dict[str, T] = {}
+    errors: dict[str, UserError] = {}
     for name in names:
         try:
-            made[name] = make(name)
+            with as_user_error():
+                made[name] = make(name)
         except UserError as error:
-            errors.append(error)
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise UserError("\n  ".join([f"{len(errors)} {what} have to be corrected:", *map(str, errors)]))
-    return made
+            errors[name] = error
+    return made, errors
 
 
 class SystemRefusal(UserError):
@@ -197,14 +205,14 @@ def no_file(path: Path) -> UserError:
     return UserError(f"{path}: {'a pipe or device, not a file' if path.exists() else 'no such file'}")
 
 
-def require_file(path: Path) -> Path:
-    """The same path. Raises UserError where it is no file of at most LARGEST_FILE: reading a pipe that nobody writes
+def require_file(path: Path, most: int = LARGEST_FILE) -> Path:
+    """The same path. Raises UserError where it is no file of at most so many bytes: reading a pipe that nobody writes
     to never ends, and neither does /dev/zero."""
     with as_user_error():
         if not path.is_file():
             raise no_file(path)
-        if path.stat().st_size > LARGEST_FILE:
-            raise UserError(f"{path} has {path.stat().st_size >> 20:,} MiB; at most {LARGEST_FILE >> 20:,} are read")
+        if (size := path.stat().st_size) > most:
+            raise UserError(f"{path} has {size >> 20:,} MiB; at most {most >> 20:,} are read")
     return path
 
 

@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_yaml_file_is_said_in_one_line(tmp_path, text, word
 
 
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
-    assert mentions(refusal(tmp_path / "nope.yaml"), "nope.yaml: No such file")
+    assert mentions(refusal(tmp_path / "nope.yaml"), "nope.yaml: no such file")
     (tmp_path / "latin.yaml").write_bytes(b"\xe9")
     assert "UTF-8" in refusal(tmp_path / "latin.yaml")
 

@@ -139,6 +139,17 @@ def test_a_bundle_is_made_without_a_damaged_record_and_says_so(
     assert not (tmp_path / "x" / name).exists()
 
 
+def test_a_model_that_nothing_could_be_planned_of_is_reported_with_the_reason(cpu_study: Any) -> None:
+    cpu_study.cases.append(("cut/fp32/ort_cpu/default/b1", "failed", "models/cut.onnx is not readable"))
+    cpu_study.plan()
+    assert run(cpu_study, "report") == 0
+    text = (cpu_study.root / "reports" / cpu_study.study / "REPORT.txt").read_text(encoding="utf-8")
+    said = " ".join(text[text.index("\nFailed cases") :].split())
+    assert "models/cut.onnx is not readable" in said
+    document = evidence_of(cpu_study).documents["cut", "fp32", "convert"]
+    assert document.lacking == "models/cut.onnx is not readable"
+
+
 def test_a_damaged_table_costs_itself_alone(cpu_study: Any) -> None:
     name = f"{cpu_study.machine}/table/kineto/{CASE}.parquet"
     cpu_study.write(name, "no table")

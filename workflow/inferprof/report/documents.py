@@ -191,8 +191,11 @@ class Reader:
         return "; ".join(sorted(reasons)) if excluded else None
 
     def _no_graph(self, model: str) -> str | None:
-        """Why there is no graph of a model, where none was made and no runtime was to run one."""
+        """Why there is no graph of a model, where none was made and no runtime was to run one, or none could."""
         cases = self.outcomes[self.outcomes["model"] == model]
+        unplanned = cases[cases["outcome"].eq("failed") & ~cases["files"].astype(bool)]
+        if len(unplanned):
+            return str(unplanned["reason"].iloc[0])
         runs = set(cases.loc[cases["outcome"] != "refused", "backend"])
         torch = {backend.name for backend in registry.backends().values() if backend.artifact == "torch"}
         made = any((self.results / "onnx" / model).glob("*.convert.json"))

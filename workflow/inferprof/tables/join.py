@@ -79,7 +79,7 @@ def _items(throughput: pd.DataFrame, mode: str, outcome: pd.DataFrame) -> pd.Dat
 
 def _outcome(case: dict[str, Any], rounds: pd.DataFrame | None) -> dict[str, Any]:
     """What the records make of a planned case."""
-    if case["outcome"] == "refused":
+    if case["outcome"] != "run":
         return {"rounds": 0, "files": []}
     if rounds is None:
         return {"outcome": "broken", "reason": NO_RECORD, "rounds": 0, "files": []}

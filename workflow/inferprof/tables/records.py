@@ -29,8 +29,8 @@ KEY = ["machine", *CASE_KEY]
 CASES_COLUMNS = [*KEY, "outcome", "reason"]
 DAMAGED = "damaged"
 """The status of a file that can't be read as a record."""
-OUTCOMES = ("run", "refused")
-"""What a study plans with a case."""
+OUTCOMES = ("run", "refused", "failed")
+"""What a study plans with a case; failed: nothing could be planned of its model, whose files are damaged."""
 NO_YARDSTICK = "the case was measured by a version without the yardstick"
 NO_BOUNDARY = Boundary(not_measured="the record does not have this boundary")
 NO_STAGE = Stage(not_measured="the record does not have this stage")
@@ -59,7 +59,7 @@ def read_cases(path: Path) -> pd.DataFrame:
         raise UserError(f"{path}: lacks the columns {', '.join(lacking)}; it has {', '.join(cases.columns)}")
     if (unlike := cases[~cases["outcome"].isin(OUTCOMES) | cases["reason"].isna()]).size:
         line = int(unlike.index[0]) + 2
-        raise UserError(f"{path}: line {line}: cut short, or its outcome is not {' or '.join(OUTCOMES)}; {NOT_OURS}")
+        raise UserError(f"{path}: line {line}: cut short, or its outcome is not {', '.join(OUTCOMES)}; {NOT_OURS}")
     try:
         for column in KEY:
             require_plain(column, *cases[column].unique())

@@ -14,7 +14,7 @@ from inferprof.tables.records import rows_of
 from inferprof.words import counted
 
 MEANINGS = {
-    "failed": "failed while measured",
+    "failed": "failed while exported or measured",
     "broken": "without a record: it can't be read, or their job broke or has not run",
 }
 LIMIT = 20
