@@ -13,7 +13,7 @@ from inferprof.report.section import Section
 from inferprof.tables.records import rows_of
 from inferprof.words import counted
 
-MEANINGS = {
+MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}
     "failed": "failed while exported or measured",
     "broken": "without a record: it can't be read, or their job broke or has not run",
 }
