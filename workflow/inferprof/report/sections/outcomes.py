@@ -14,9 +14,6 @@ from inferprof.tables.records import rows_of
 from inferprof.words import counted
 
 MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}
-    "failed": "failed while exported or measured",
-    "broken": "without a record: it can't be read, or their job broke or has not run",
-}
 LIMIT = 20
 """Rows of failures on the page; the CSV has all."""
 REFUSED_COLUMNS = (
