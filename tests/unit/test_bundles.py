@@ -491,7 +491,7 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path, content: bytes | None) -> 
     path = tmp_path / "x.zip"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=r"no bundle|No such file"):
+    with pytest.raises(UserError, match=r"no bundle|no such file"):
         bundles.unbundle(path, tmp_path / "out")
 
 
