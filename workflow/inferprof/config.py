@@ -13,7 +13,7 @@ from inferprof.allowed import Allowed, check
 from inferprof.case import CONTEXT, TOKENS, TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
 from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, ServingPolicy
 from inferprof.errors import UserError, each, for_each, unknown
-from inferprof.model import model_files, onnx_file
+from inferprof.model import onnx_file
 from inferprof.model.model_spec import ModelSpec, load
 from inferprof.yaml_file import check_schema, yaml_value
 
@@ -87,6 +87,8 @@ def models(names: Sequence[str], paths: Mapping[str, Path]) -> tuple[dict[str, M
 
     Ready-made files must be of number formats that exist. Raises UserError where no model is whole.
     """
+    from inferprof.model import model_files  # with NumPy, which most verbs start without
+
     check_names("models", names, paths)
 
     def checked(name: str) -> ModelSpec:
