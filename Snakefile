@@ -78,6 +78,8 @@ if workflow.is_main_process:
 
 
 onstart:
+    if workflow.is_main_process:
+        say_broken()
     if only_reports():
         # Its end would take away the lock of the Snakemake that runs the study.
         workflow.persistence.unlock = lambda: None

@@ -54,7 +54,7 @@ RUN = ["run", "ort_cpu", "x.onnx", "--shape", "b1", "--out", "y.json"]
         (["audit", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
         (["partition", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
         (["audit", "x.onnx", "--shape", "b8_h2"], "model vit_tiny has no such shape as b8_h2; its symbols: b"),
-        (["cases", "--config", "missing.yaml", "--out", "y"], "missing.yaml: No such file"),
+        (["cases", "--config", "missing.yaml", "--out", "y"], "missing.yaml: no such file"),
         (["cases", "--config", "{", "--out", "y"], "--config is not JSON"),
     ],
 )

@@ -489,9 +489,38 @@ def test_a_number_that_is_none_fails_the_gate(tmp_path, capsys, ns, place):
     *outer, last = place.split(".")
     functools.reduce(lambda part, name: part[name], outer, content)[last] = ["NUMBER"]
     path.write_text(json.dumps(content).replace('"NUMBER"', ns))
-    assert cli.main(["compare", str(a), str(b)]) == 2
+    assert cli.main(["compare", str(a), str(b)]) == 2  # nothing else is there
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"{path}: {place}" in said
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_case_whose_record_is_damaged_leaves_the_gate_undecided(tmp_path, side):
+    sides = {name: write(tmp_path / name, [*rounds(BERT), *rounds()]) for name in ("a", "b")}
+    for path in sides[side].glob("*/benchmark/vit/**/r?.json"):
+        path.write_text("{")
+    found = compare.compare(sides["a"], sides["b"])
+    whole, lost = found.cases
+    assert whole.verdict == "same" and lost.verdict == "not readable"
+    assert "r0.json" in lost.note and lost.note.startswith(f"{side.upper()}: ")
+    assert compare.exit_code(found) == compare.UNDECIDED
+    assert str(lost.case) in compare_text.render(found).partition("UNDECIDED by")[2]
+
+
+def test_a_case_is_compared_by_the_rounds_that_can_be_read(tmp_path):
+    a, b = write(tmp_path / "a", rounds()), write(tmp_path / "b", rounds())
+    next(b.rglob("r1.json")).write_text("{")
+    (case,) = compare.compare(a, b).cases
+    assert case.verdict == "same" and "r1.json" in case.note
+
+
+def test_an_accuracy_that_cannot_be_read_does_not_pass(tmp_path):
+    a, b = write(tmp_path / "a", rounds()), write(tmp_path / "b", rounds())
+    path = b / "onnx" / "vit_tiny" / "fp16.accuracy.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    found = compare.compare(a, b)
+    assert compare.exit_code(found) == compare.UNDECIDED and str(path) in " ".join(found.unread)
 
 
 def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_folder(tmp_path):
@@ -501,8 +530,8 @@ def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_
     first, second = sorted(a.rglob("r?.json"))[:2]
     whole = second.read_text()
     second.write_text(first.read_text())
-    with pytest.raises(UserError, match=naming("round", "0", "not", "r1")):
-        compare_folders.read(a)
+    (why,) = compare_folders.read(a).damaged.values()
+    assert mentions(why, "round", "0", "not", "r1")
     second.write_text(whole.replace('"gpu-9000-sm90-abc"', '"another"'))
     with pytest.raises(UserError, match="several machines: another, gpu-9000"):
         compare_folders.read(a)
@@ -522,6 +551,8 @@ def test_a_copy_of_a_record_beside_it_is_named(tmp_path, name):
     shutil.copy(first, first.with_name(name))
     machine, _, *case, _ = first.relative_to(a).parts
     planned = pd.DataFrame([[machine, *case, "run", ""]], columns=records.CASES_COLUMNS)
-    for read in (lambda: compare_folders.read(a), lambda: records.read(a, planned)):
-        with pytest.raises(UserError, match=naming(name, "round 1")):
-            read()
+    side, read = compare_folders.read(a), records.read(a, planned)
+    (why,) = side.damaged.values()
+    assert mentions(why, name, "round 1") and len(side.records) == 5
+    (lost,) = records.rows_of(read[read["status"].eq(records.DAMAGED)])
+    assert mentions(lost["reason"], name, "round 1") and len(records.sound(read)) == 5

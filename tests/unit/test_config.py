@@ -202,7 +202,7 @@ def test_a_description_that_does_not_fit_its_onnx_file_is_refused_before_anythin
 
     graph(tmp_path, "m", "x")
     path = tmp_path / "m.yaml"
-    assert config.models(["m"], {"m": path})["m"].inputs[0].name == "x"
+    assert config.models(["m"], {"m": path})[0]["m"].inputs[0].name == "x"
     good = path.read_text()
     for wrong, said in (
         (good.replace("name: x", "name: image"), "image are not those of m.onnx: x"),
@@ -215,4 +215,4 @@ def test_a_description_that_does_not_fit_its_onnx_file_is_refused_before_anythin
     # A file that is broken fails in its export, where the other models go on.
     path.write_text(good)
     (tmp_path / "m.onnx").write_bytes(b"broken")
-    assert config.models(["m"], {"m": path})["m"].name == "m"
+    assert config.models(["m"], {"m": path})[0]["m"].name == "m"

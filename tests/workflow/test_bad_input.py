@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,33 @@ def test_a_truncated_onnx_is_one_line_and_exit_code_2(workspace: Workspace) -> N
     (workspace.folder / "models" / "cut.onnx").write_bytes(b"\x08\x08\x12\xff")
     workspace.configure(models=["cut"])
     assert "cut.onnx" in refusal(workspace.ask())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cut.onnx", b"\x08\x08\x12\xff"),
+        ("cut.yaml", b"source: onnx\ninputs: [\n"),
+        ("cut.yaml", b"source: python\npython: toy_module:build\n"),
+        ("cut.yaml", b"source: onnx\nonnx: none.onnx\ninputs: [{name: x, dtype: float32, dims: [b]}]\n"),
+    ],
+    ids=["cut", "no YAML", "no inputs", "no file"],
+)
+def test_a_broken_model_beside_others_costs_itself_alone(workspace: Workspace, name: str, content: bytes) -> None:
+    alone = workspace.jobs("results/REPORT.txt")
+    (workspace.folder / "models" / name).write_bytes(content)
+    workspace.configure(models=["toy", "cut"])
+    assert workspace.jobs("results/REPORT.txt") == alone
+    assert name in refusal(workspace.ask("--dry-run", "results/onnx/cut/fp32.onnx"))
+    assert workspace.run("results/reports/toy/cases.csv").returncode == 0
+    with (workspace.folder / "results/reports/toy/cases.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    own = [row for row in rows if row["model"] == "cut" and row["backend"] == "ort_cpu"]
+    assert {(row["precision"], row["shape"]) for row in own} == {
+        (precision, shape) for precision in ("fp32", "fp16", "int8") for shape in ("b1", "b4")
+    }
+    assert all(row["outcome"] == "failed" and name in row["reason"] for row in own)
+    assert {row["reason"] for row in rows if row["model"] == "cut" and row["backend"] == "ort_cuda"} == {"no GPU"}
 
 
 def test_two_models_of_one_name_are_one_line_and_exit_code_2(workspace: Workspace) -> None:

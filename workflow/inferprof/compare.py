@@ -5,8 +5,7 @@ A and B are results folders, whole or of one machine, or bundles or tars of them
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -28,6 +27,8 @@ UNDECIDED = 3
 
 Rounds = dict[int, Record]
 """A case's records by round."""
+Damaged = Mapping[tuple[str, str], str]
+"""(machine, case) → what is wrong with its files that can't be read as records."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class CaseComparison:
     b_median: float | None = None
     ratio: stats.Ratio | None = None
     note: str = ""
-    unrated: Literal["broke", "missing", "not compared", "undecided"] = "not compared"
+    unrated: Literal["broke", "missing", "not compared", "not readable", "undecided"] = "not compared"
     """What stands in place of a verdict; A measured the case where B `broke` on it or it is `missing` in B."""
 
     @property
@@ -86,6 +87,8 @@ class Comparison:
     fidelity: Fidelity = compare_folders.NONE_COMPARED
     unlisted: tuple[str, ...] = ()
     """Compared cases that no study of A or B has, where their folders hold studies."""
+    unread: tuple[str, ...] = ()
+    """What is wrong with files of A and B that are neither records nor could be read: accuracies are not compared."""
 
     @property
     def failures(self) -> list[CaseComparison]:
@@ -96,32 +99,39 @@ class Comparison:
     @property
     def undecided(self) -> list[CaseComparison]:
         """The undecided cases that the gate does not pass by: those that are probably slower beyond the threshold,
-        since 1 lies outside of the interval, so that noise does not explain them. `strict`: all that may be."""
+        since 1 lies outside of the interval, so that noise does not explain them, and those that can't be read.
+        `strict`: all that may be."""
+        lost = [case for case in self.cases if case.verdict == "not readable"]
         cases = [case for case in self.cases if case.verdict == "undecided"]
         beyond = 1 + self.asked.threshold
         if self.asked.strict:
-            return [case for case in cases if case.ratio is None or case.ratio.high >= beyond]
-        return [case for case in cases if case.ratio and case.ratio.low > 1 and case.ratio.estimate >= beyond]
+            return [*lost, *(case for case in cases if case.ratio is None or case.ratio.high >= beyond)]
+        return [*lost, *(c for c in cases if c.ratio and c.ratio.low > 1 and c.ratio.estimate >= beyond)]
 
 
 def compare(a: Path, b: Path, asked: Asked = Asked()) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
     of_a, of_b = compare_folders.read(a), compare_folders.read(b)
-    compared = compare_records(of_a.records, of_b.records, (str(a), str(b)), asked)
+    compared = compare_records(of_a.records, of_b.records, (str(a), str(b)), asked, (of_a.damaged, of_b.damaged))
     left_over = tuple(sorted({*of_a.unlisted, *of_b.unlisted}))
-    return replace(compared, fidelity=compare_folders.fidelity(of_a, of_b), unlisted=left_over)
+    unread = (*of_a.unread, *of_b.unread)
+    return replace(compared, fidelity=compare_folders.fidelity(of_a, of_b), unlisted=left_over, unread=unread)
 
 
 def exit_code(comparison: Comparison) -> int:
     """1 where a case of B is slower beyond the threshold, failed or is missing, or a graph is accurate in A alone;
-    3 where one may be slower, which its measurements do not decide; else 0."""
+    3 where one may be slower, which its measurements do not decide, or can't be read; else 0."""
     if comparison.failures or comparison.fidelity.lost:
         return 1
-    return UNDECIDED if comparison.undecided else 0
+    return UNDECIDED if comparison.undecided or comparison.unread else 0
 
 
 def compare_records(
-    a: Sequence[Record], b: Sequence[Record], names: tuple[str, str] = ("A", "B"), asked: Asked = Asked()
+    a: Sequence[Record],
+    b: Sequence[Record],
+    names: tuple[str, str] = ("A", "B"),
+    asked: Asked = Asked(),
+    damaged: tuple[Damaged, Damaged] = ({}, {}),
 ) -> Comparison:
     """Compare two lists of records, of one machine each or of the same machines.
 
@@ -133,10 +143,16 @@ def compare_records(
     _require_paired_machines(a, b)
     one_machine = len(_machines(a)) == 1
     rounds_a, rounds_b = _by_case(a, one_machine), _by_case(b, one_machine)
-    if not rounds_a.keys() & rounds_b.keys():
+    lost_a, lost_b = (_lost(damaged[side], side, one_machine, asked) for side in (0, 1))
+    if not {*rounds_a, *lost_a} & {*rounds_b, *lost_b}:
         raise UserError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare")
-    keys = sorted(rounds_a.keys() | rounds_b.keys())
-    cases = [_compare_case(key[1], rounds_a.get(key, {}), rounds_b.get(key, {}), asked) for key in keys]
+    keys = sorted({*rounds_a, *lost_a, *rounds_b, *lost_b})
+    cases = [
+        _compare_readable(
+            key[1], rounds_a.get(key, {}), rounds_b.get(key, {}), asked, (lost_a.get(key), lost_b.get(key))
+        )
+        for key in keys
+    ]
     return Comparison(*names, tuple(_differences(a, b)), tuple(cases), asked)
 
 
@@ -171,6 +187,28 @@ def _by_case(records: Sequence[Record], one_machine: bool) -> dict[tuple[str, Ca
         key = "" if one_machine else record.machine, Case(*record.case.path.split("/"))
         by_case.setdefault(key, {})[record.round] = record
     return by_case
+
+
+def _lost(damaged: Damaged, side: int, one_machine: bool, asked: Asked) -> dict[tuple[str, Case], str]:
+    """The same keys → what is wrong with files of these cases, of those that are compared."""
+    lost = {}
+    for (machine, path), why in damaged.items():
+        case = Case.from_path(path)
+        named = replace(case, variant=asked.variants[1]) if asked.variants else case
+        if asked.variants is None or case.variant == asked.variants[side]:
+            lost["" if one_machine else machine, named] = why
+    return lost
+
+
+def _compare_readable(
+    case: Case, a: Rounds, b: Rounds, asked: Asked, lost: tuple[str | None, str | None]
+) -> CaseComparison:
+    """A case, by the rounds that both sides have where files of one can't be read."""
+    why = "; ".join(f"{side}: {reason}" for side, reason in zip("AB", lost, strict=True) if reason)
+    if why and not a.keys() & b.keys():
+        return CaseComparison(case, note=why, unrated="not readable")
+    compared = _compare_case(case, a, b, asked)
+    return replace(compared, note="; ".join(filter(None, (compared.note, why))))
 
 
 def _compare_case(case: Case, a: Rounds, b: Rounds, asked: Asked) -> CaseComparison:
@@ -301,7 +339,7 @@ def _cautions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:
 
 def _differences(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Difference]:
     """Each condition whose values are not the same in A and in B."""
-    of_a, of_b = _conditions(a), _conditions(b)
+    of_a, of_b = compare_hosts.conditions(a), compare_hosts.conditions(b)
     for what in sorted(of_a.keys() | of_b.keys()):
         left, right = (", ".join(sorted(side.get(what, {"none"}))) for side in (of_a, of_b))
         if left != right:
@@ -309,24 +347,3 @@ def _differences(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Differenc
     if slower := compare_hosts.slower(a, b):
         sides = (f"{compare_hosts.yardstick(side) / NS_PER_MS:.3g} ms" for side in (a, b))
         yield Difference(f"the host's yardstick ({slower}: what waits for launches too)", *sides)
-
-
-def _conditions(records: Sequence[Record]) -> dict[str, set[str]]:
-    """What the records say of the conditions that they were made under: name → all values."""
-    values: dict[str, set[str]] = {}
-    for record in records:
-        environment = record.environment
-        gpu = environment.gpu or {}
-        conditions = {
-            "machine": record.machine,
-            "GPU": gpu.get("name", "none"),
-            "driver": gpu.get("driver", "none"),
-            "commit": environment.git or "unknown",
-            "Python": environment.python or "unknown",
-            **{f"package {name}": version for name, version in environment.packages.items()},
-            **{f"protocol {name}": value for name, value in record.protocol.items() if name != "graph"},
-        }
-        for name, value in conditions.items():
-            values.setdefault(name, set()).add(str(value))
-    values["rounds"] = {str(count) for count in Counter(record.case.path for record in records).values()}
-    return values

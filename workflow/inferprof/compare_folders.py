@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,11 @@ from inferprof.documents.record import Record
 from inferprof.errors import UserError
 from inferprof.tables.records import CASE_KEY, of_folder, read_cases, rows_of
 
+MOST_FOLDERS: Final = 200_000
+"""Of a results folder that is looked through: each case has some ten."""
+GRAPHS: Final = "onnx/*/*.accuracy.json"
+CASES: Final = "reports/**/cases.csv"
+
 
 @dataclass(frozen=True)
 class Side:
@@ -24,6 +31,10 @@ class Side:
     accuracy: Mapping[str, Accuracy]
     unlisted: Sequence[str] = ()
     """Cases with a record that none of its studies has: earlier ones left them, or other configs."""
+    damaged: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(machine, case) → what is wrong with its files that can't be read as records."""
+    unread: Sequence[str] = ()
+    """What is wrong with the other files that can't be read."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +50,64 @@ NONE_COMPARED: Final = Fidelity()
 
 
 def read(path: Path) -> Side:
-    """Both sides are read by this. Raises UserError where there is no record, or a file of another kind."""
+    """Both sides are read by this; what can't be read is kept apart. Raises UserError where there is no record."""
     with bundles.opened(path) as folder:
-        folders = sorted(folder.glob("**/benchmark"))
-        records: list[Record] = [record for benchmark in folders for record in of_folder(benchmark)]
+        of_machine = (folder / "benchmark").is_dir()
+        files = _files_below(folder)
+        records: list[Record] = []
+        damaged: dict[tuple[str, str], str] = {}
+        for benchmark in files["benchmark"]:
+            sound, lost = of_folder(benchmark)
+            records += sound
+            damaged |= {(benchmark.parent.name, case): "; ".join(why) for case, why in lost.items()}
         if not records:
-            raise UserError(
-                f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
-            )
+            why = f" that can be read: {next(iter(damaged.values()))}" if damaged else "s"
+            give = "give a results folder, results/MACHINE, a bundle or a tar"
+            raise UserError(f"{path} holds no benchmark record{why}; {give}")
         of_round = Counter((record.machine, record.case.path, record.round) for record in records)
         if twice := [key for key, count in of_round.items() if count > 1]:
             machine, case, number = twice[0]
             raise UserError(f"{path} holds round {number} of {case} on {machine} twice: move the copied folder away")
-        of_machine = (folder / "benchmark").is_dir()
-        root = folder.parent if of_machine else folder
-        pattern = "onnx/*/*.accuracy.json" if of_machine else "**/onnx/*/*.accuracy.json"
-        files = {f"{file.parent.name}/{file.name.split('.')[0]}": file for file in sorted(root.glob(pattern))}
-        accuracy: dict[str, Accuracy] = {graph: documents.read(file, "accuracy") for graph, file in files.items()}
-        planned = {case for file in root.glob("**/reports/**/cases.csv") for case in _cases(file)}
+        unread: list[str] = []
+        accuracy: dict[str, Accuracy] = {}
+        planned: set[str] = set()
+        beside = {"accuracy": sorted(folder.parent.glob(GRAPHS)), "cases": sorted(folder.parent.glob(CASES))}
+        for file in (beside if of_machine else files)["accuracy"]:
+            with _or_said(unread):
+                accuracy[f"{file.parent.name}/{file.name.split('.')[0]}"] = documents.read(file, "accuracy")
+        for file in (beside if of_machine else files)["cases"]:
+            with _or_said(unread):
+                planned |= _cases(file)
         measured = {record.case.path for record in records}
-        return Side(records, accuracy, sorted(measured - planned) if planned else ())
+        return Side(records, accuracy, sorted(measured - planned) if planned else (), damaged, unread)
+
+
+def _files_below(folder: Path) -> dict[str, list[Path]]:
+    """Folders with records, accuracies and cases.csv below a folder. Raises UserError for one that can't be listed,
+    or that holds far more than a study does, as / does."""
+    refused: list[OSError] = []
+    files: dict[str, list[Path]] = {"benchmark": [], "accuracy": [], "cases": []}
+    for number, (place, folders, names) in enumerate(os.walk(folder, onerror=refused.append)):
+        if number == MOST_FOLDERS:
+            raise UserError(f"{folder} holds more than {MOST_FOLDERS:,} folders: give a results folder of it")
+        here = Path(place)
+        files["benchmark"] += [here / name for name in folders if name == "benchmark"]
+        if here.parent.name == "onnx":
+            files["accuracy"] += [here / name for name in names if name.endswith(".accuracy.json")]
+        if "cases.csv" in names and "reports" in here.relative_to(folder).parts:
+            files["cases"].append(here / "cases.csv")
+    if refused and not files["benchmark"]:
+        raise UserError(f"{refused[0].filename}: {refused[0].strerror}")
+    return {kind: sorted(paths) for kind, paths in files.items()}
+
+
+@contextlib.contextmanager
+def _or_said(unread: list[str]) -> Iterator[None]:
+    """What is wrong with a file is kept; the others are read."""
+    try:
+        yield
+    except UserError as error:
+        unread.append(str(error))
 
 
 def fidelity(a: Side, b: Side) -> Fidelity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal
@@ -54,3 +55,24 @@ def yardstick(records: Sequence[Record], clock: Clock = "yardstick_cpu_ns") -> f
     """The median of all readings, ns, by their time on a core or by the clock; NaN where there is none."""
     readings = [ns for record in records if record.host for ns in getattr(record.host, clock)]
     return stats.summarize(readings).median if readings else math.nan
+
+
+def conditions(records: Sequence[Record]) -> dict[str, set[str]]:
+    """What the records say of the conditions that they were made under: name → all values."""
+    values: dict[str, set[str]] = {}
+    for record in records:
+        environment = record.environment
+        gpu = environment.gpu or {}
+        conditions = {
+            "machine": record.machine,
+            "GPU": gpu.get("name", "none"),
+            "driver": gpu.get("driver", "none"),
+            "commit": environment.git or "unknown",
+            "Python": environment.python or "unknown",
+            **{f"package {name}": version for name, version in environment.packages.items()},
+            **{f"protocol {name}": value for name, value in record.protocol.items() if name != "graph"},
+        }
+        for name, value in conditions.items():
+            values.setdefault(name, set()).add(str(value))
+    values["rounds"] = {str(count) for count in Counter(record.case.path for record in records).values()}
+    return values

@@ -25,6 +25,7 @@ def render(comparison: Comparison) -> str:
         _differences(comparison.differences),
         *_lacking(comparison.cases),
         *_unlisted(comparison.unlisted),
+        *("\n".join(_wrapped(f"Not compared: {why}", "", "  ")) for why in comparison.unread),
         "\n".join(line for case in comparison.cases for line in _case(case)),
         _outcome(comparison),
     ]

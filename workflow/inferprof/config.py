@@ -12,7 +12,7 @@ from inferprof import registry
 from inferprof.allowed import Allowed, check
 from inferprof.case import CONTEXT, TOKENS, TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
 from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, ServingPolicy
-from inferprof.errors import UserError, for_each, unknown
+from inferprof.errors import UserError, each, for_each, unknown
 from inferprof.model import onnx_file
 from inferprof.model.model_spec import ModelSpec, load
 from inferprof.yaml_file import check_schema, yaml_value
@@ -82,8 +82,13 @@ def _typed(value: Any) -> Any:
     return read if isinstance(read, int | float) else value
 
 
-def models(names: Sequence[str], paths: Mapping[str, Path]) -> dict[str, ModelSpec]:
-    """The descriptions of the chosen models; ready-made files must be of number formats that exist."""
+def models(names: Sequence[str], paths: Mapping[str, Path]) -> tuple[dict[str, ModelSpec], dict[str, UserError]]:
+    """The descriptions of the chosen models, and what is wrong with those that nothing can be planned of.
+
+    Ready-made files must be of number formats that exist. Raises UserError where no model is whole.
+    """
+    from inferprof.model import model_files  # with NumPy, which most verbs start without
+
     check_names("models", names, paths)
 
     def checked(name: str) -> ModelSpec:
@@ -92,9 +97,11 @@ def models(names: Sequence[str], paths: Mapping[str, Path]) -> dict[str, ModelSp
         edited = "python" in spec.options  # by a function that the export runs
         if spec.onnx_path and spec.onnx_path != spec.path and not edited:
             onnx_file.check_description(spec, spec.onnx_path)
+        model_files.all_of(paths[name])  # read by each job of it
         return spec
 
-    return for_each("models", names, checked)
+    whole, broken = each(names, checked)
+    return whole or for_each("models", names, checked), broken
 
 
 def precisions(entries: Sequence[str | Mapping[str, OptionValue]]) -> dict[str, dict[str, OptionValue]]:
@@ -135,17 +142,20 @@ def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
 
 
 def serving(
-    entries: Sequence[Mapping[str, Any]], shapes: Mapping[str, Sequence[Shape]], cached: Collection[str] = ()
+    entries: Sequence[Mapping[str, Any]],
+    shapes: Mapping[str, Sequence[Shape]],
+    cached: Collection[str] = (),
+    broken: Collection[str] = (),
 ) -> dict[str, ServingPolicy]:
     """Name → policy. `shapes`: each model of the study → its shapes, which a policy's batches are padded to.
-    `cached`: the models with a KV cache."""
+    `cached`: the models with a KV cache; `broken`: those without shapes, since nothing can be planned of them."""
     policies: dict[str, ServingPolicy] = {}
     for entry in entries:
         policy = serving_entry(entry)
         if policy.name in policies:
             raise UserError(f"config: serving: two are named {policy.name}")
-        check_names(f"models in serving: of {policy.name}:", policy.models, shapes)
-        for model in policy.models or shapes:
+        check_names(f"models in serving: of {policy.name}:", policy.models, {*shapes, *broken})
+        for model in [name for name in policy.models or shapes if name in shapes]:
             _check_served(policy, model, shapes[model], has_cache=model in cached)
         policies[policy.name] = policy
     return policies

@@ -25,6 +25,8 @@ NEARLY = 0.7
 PACKAGE = Path(__file__).parent
 LIBRARIES = Path(contextlib.__file__).parent
 """The folder of Python's own modules, with those of other packages below it."""
+LARGEST_FILE = 1 << 30
+"""Bytes of a file of JSON, YAML or CSV that are read: as Python's objects they take ten times that much memory."""
 LAST_EXIT_CODE = 128
 """Larger ones are of shells and tools whose child a signal ended: 128 and its number."""
 
@@ -42,17 +44,25 @@ def for_each(what: str, names: Iterable[str], make: Callable[[str], T]) -> dict[
     Raises UserError for all names whose turn raises one, so that a user can correct all of them: the error itself
     where it is the only one, else a line for each.
     """
-    made, errors = {}, []
+    made, errors = each(names, make)
+    if len(errors) == 1:
+        raise next(iter(errors.values()))
+    if errors:
+        raise UserError("\n  ".join([f"{len(errors)} {what} have to be corrected:", *map(str, errors.values())]))
+    return made
+
+
+def each(names: Iterable[str], make: Callable[[str], T]) -> tuple[dict[str, T], dict[str, UserError]]:
+    """Name → what `make` makes of it; and name → the UserError that its turn raises."""
+    made: dict[str, T] = {}
+    errors: dict[str, UserError] = {}
     for name in names:
         try:
-            made[name] = make(name)
+            with as_user_error():
+                made[name] = make(name)
         except UserError as error:
-            errors.append(error)
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise UserError("\n  ".join([f"{len(errors)} {what} have to be corrected:", *map(str, errors)]))
-    return made
+            errors[name] = error
+    return made, errors
 
 
 class SystemRefusal(UserError):
@@ -190,7 +200,20 @@ def failures_of(tool: str) -> Iterator[None]:
 
 def no_file(path: Path) -> UserError:
     """What is said of a path that is no file."""
-    return UserError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
+    if path.is_dir():
+        return UserError(f"{path}: a folder, not a file")
+    return UserError(f"{path}: {'a pipe or device, not a file' if path.exists() else 'no such file'}")
+
+
+def require_file(path: Path, most: int = LARGEST_FILE) -> Path:
+    """The same path. Raises UserError where it is no file of at most so many bytes: reading a pipe that nobody writes
+    to never ends, and neither does /dev/zero."""
+    with as_user_error():
+        if not path.is_file():
+            raise no_file(path)
+        if (size := path.stat().st_size) > most:
+            raise UserError(f"{path} has {size >> 20:,} MiB; at most {most >> 20:,} are read")
+    return path
 
 
 def unknown(kind: str, names: Iterable[str], allowed: Iterable[str]) -> UserError:

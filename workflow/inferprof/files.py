@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import glob
 import gzip
 import hashlib
@@ -15,19 +16,18 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
-from inferprof import documents
+from inferprof import documents, escape
 from inferprof.documents import Kind
-from inferprof.errors import UserError
+from inferprof.errors import LARGEST_FILE, UserError, require_file
 
+T = TypeVar("T")
 UNFINISHED = ".unfinished"
 _REMOVES = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 """A program that removes a folder when its parent ends: that is what closes its stdin."""
-MOST_UNPACKED = 1 << 30
-"""Bytes of a file of JSON or CSV that are read: as Python's objects they take ten times that much memory."""
 
 
 @contextlib.contextmanager
@@ -144,11 +144,24 @@ def beside(path: Path, suffix: str) -> Path:
 def read_json(path: Path) -> Any:
     """Read JSON. Raises UserError with the place where it isn't JSON, or where there is no such file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        return json.loads(require_file(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}") from None
+
+
+def unless_damaged(read: Callable[..., T], *arguments: object, **options: object) -> T | None:
+    """What `read` gives; None where it raises UserError, which `left_out` says: a damaged file costs itself alone."""
+    try:
+        return read(*arguments, **options)
+    except UserError as error:
+        left_out(str(error))
+        return None
+
+
+@functools.cache
+def left_out(why: str) -> None:
+    """Say once, on stderr, that a file is left out, and why."""
+    sys.stderr.write(escape.line(f"inferprof: left out: {why}") + "\n")
 
 
 def write_document(path: Path, kind: Kind, content: Any) -> None:
@@ -183,18 +196,18 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def unpacked(path: Path) -> bytes:
-    """All bytes of a file, unpacked. Raises UserError where it is cut short, damaged or above MOST_UNPACKED."""
+    """All bytes of a file, unpacked. Raises UserError where it is cut short, damaged or above LARGEST_FILE."""
     try:
         with opened(path) as file:
-            content = file.read(MOST_UNPACKED + 1)
+            content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         if not isinstance(error, gzip.BadGzipFile):
             raise UserError(f"{path}: {error.strerror}") from None
         raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
     except (EOFError, zlib.error) as error:
         raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
-    if len(content) > MOST_UNPACKED:
+    if len(content) > LARGEST_FILE:
         raise UserError(
-            f"{path} holds more than {MOST_UNPACKED >> 20:,} MiB, the most that is read: capture fewer iterations"
+            f"{path} holds more than {LARGEST_FILE >> 20:,} MiB, the most that is read: capture fewer iterations"
         )
     return content

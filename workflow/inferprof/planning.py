@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import fnmatch
+import functools
+import itertools
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -15,11 +18,13 @@ from typing import Final, Literal
 from inferprof import config as configs
 from inferprof import registry
 from inferprof.backends import refusals
-from inferprof.case import EXCLUDED, Case, Shape, Variant
+from inferprof.case import BATCH, EXCLUDED, Case, Shape, Variant
+from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
-from inferprof.model.model_spec import ModelSpec
+from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.plugins import Backend
 from inferprof.precisions import unconvertible
+from inferprof.yaml_file import read_yaml
 
 GPU_OPTIONS = ("cuda_graph", "tf32")
 EARLIER: Final = "REPORT.earlier.txt"
@@ -32,7 +37,7 @@ class Planned:
     """A case of the study and what becomes of it before anything runs."""
 
     case: Case
-    outcome: Literal["run", "refused"]
+    outcome: Literal["run", "refused", "failed"]
     reason: str = ""
 
 
@@ -54,6 +59,41 @@ def planned(
     return Planned(case, "refused", reason) if reason else Planned(case, "run")
 
 
+def failed(
+    case: Case, path: Path, variant: Variant, exclude: Iterable[configs.Exclusion], machine: Machine, reason: str
+) -> Planned:
+    """The same of a case of a model that nothing can be planned of: failed, if nothing else speaks against it."""
+    try:
+        otherwise = planned(case, _stand_in(path), variant, exclude, machine)
+    except UserError:  # of an option that looks into the model
+        otherwise = Planned(case, "run")
+    return otherwise if otherwise.outcome == "refused" else Planned(case, "failed", reason)
+
+
+@functools.cache
+def _stand_in(path: Path) -> ModelSpec:
+    """What is known of a model whose files are not as they should be: whether it is one of torch or an ONNX file."""
+    of_onnx = path.suffix == ".onnx"
+    if not of_onnx:
+        with contextlib.suppress(UserError, TypeError, KeyError):
+            of_onnx = read_yaml(path)["source"] == "onnx"
+    inputs = (InputSpec("", "float32", (BATCH,)),)
+    return ModelSpec(path.stem, path, "onnx" if of_onnx else "python", inputs, {"python": "", "onnx": path.name})
+
+
+def matrix(
+    models: Iterable[str],
+    precisions: Iterable[str],
+    backends: Iterable[str],
+    variants: Iterable[str],
+    shapes: Mapping[str, Sequence[Shape]],
+) -> Iterator[Case]:
+    """Every combination, in the order of the config."""
+    for model, precision, backend, variant in itertools.product(models, precisions, backends, variants):
+        for shape in shapes[model]:
+            yield Case(model, precision, backend, variant, shape.label)
+
+
 def excluded(
     case: Case, spec: ModelSpec, machine: str, exclude: Iterable[configs.Exclusion], profiler: str | None = None
 ) -> str | None:
@@ -68,7 +108,7 @@ def excluded(
             continue
         given = {key: configs.alternatives(entry, key) for key in CASE_KEYS if key in entry}
         if "shape" in given:
-            given["shape"] = tuple(str(spec.resolve(Shape.parse(shape))) for shape in given["shape"])
+            given["shape"] = tuple(str(spec.resolve(shape) or shape) for shape in map(Shape.parse, given["shape"]))
         same_case = all(getattr(case, key) in names for key, names in given.items())
         if same_case and any(fnmatch.fnmatch(machine, p) for p in configs.alternatives(entry, "machine") or "*"):
             return f"{EXCLUDED}: {entry['reason']}"

@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,8 @@ class Study:
     shapes: Mapping[str, Sequence[Shape]]
     """Model → its shapes, with all symbols resolved."""
     planned: Sequence[Planned]
+    broken: Mapping[str, UserError]
+    """Model of the study → what is wrong with its files, so that nothing can be planned of it: its cases failed."""
     probed: bool = True
     """Whether it is known what the machine is. Where it is not, there are no cases yet."""
 
@@ -74,7 +76,8 @@ class Study:
     @property
     def best(self) -> Mapping[str, Any]:
         """What a search for the best case is asked for, defaults filled in."""
-        return {**configs.BEST, "models": list(self.models), **self.config["best"]}
+        asked = self.config["best"].get("models", self.models)
+        return {**configs.BEST, **self.config["best"], "models": [name for name in asked if name in self.models]}
 
     @property
     def target(self) -> list[tuple[int, int]]:
@@ -267,7 +270,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     """Check a config and make the study. Raises UserError, in one line, for the first thing that is wrong in it."""
     config = configs.with_defaults(config)
     known_models = discover(models_folder)
-    models = configs.models(config["models"], known_models)
+    models, broken = configs.models(config["models"], known_models)
     precisions = configs.precisions(config["precisions"])
     variants = configs.variants(config["variants"])
     configs.check_names("backends", config["backends"], registry.backends())
@@ -276,18 +279,27 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     names_of: dict[str, Iterable[str]] = {"model": known_models, "variant": variants}
     names_of |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], names_of)
-    configs.check_shapes(models, config["shapes"])
+    if not broken:  # a shape may be for one of these
+        configs.check_shapes(models, config["shapes"])
     configs.check_asked("answer", config["answer"], config["shapes"])
     configs.check_asked("best", config["best"], config["shapes"])
-    configs.check_names("models in best:", config["best"].get("models", ()), models)
+    configs.check_names("models in best:", config["best"].get("models", ()), config["models"])
     models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = for_each("models", models, lambda name: configs.shapes(models[name], config["shapes"]))
-    planned = [
-        planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
-        for case in _matrix(models, precisions, config["backends"], variants, shapes)
-    ]
-    configs.serving(config["serving"], shapes, [name for name, spec in models.items() if spec.kv_cache])
-    return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
+    every = shapes | {name: list(map(Shape.parse, config["shapes"])) for name in broken}
+
+    def planned(case: Case) -> Planned:
+        rules = (variants[case.variant], config["exclude"], machine)
+        if why := broken.get(case.model):
+            return planning.failed(case, known_models[case.model], *rules, str(why))
+        return planning.planned(case, models[case.model], *rules)
+
+    cases = planning.matrix(config["models"], precisions, config["backends"], variants, every)
+    cached = [name for name, spec in models.items() if spec.kv_cache]
+    configs.serving(config["serving"], shapes, cached, broken)
+    return Study(
+        config, machine, known_models, models, precisions, variants, shapes, [planned(case) for case in cases], broken
+    )
 
 
 def aot_machine(capability: tuple[int, int]) -> str:
@@ -329,16 +341,3 @@ def priority(case: Case, round_: int, seed: int, first: Iterable[Case] = ()) -> 
         return FIRST
     digest = hashlib.sha256(f"{seed} {round_} {case}".encode()).digest()
     return (OF_DUELS - round_ % OF_DUELS) * 1000 + int.from_bytes(digest[:4], "big") % 1000
-
-
-def _matrix(
-    models: Iterable[str],
-    precisions: Iterable[str],
-    backends: Iterable[str],
-    variants: Iterable[str],
-    shapes: Mapping[str, Sequence[Shape]],
-) -> Iterator[Case]:
-    """Every combination, in the order of the config."""
-    for model, precision, backend, variant in itertools.product(models, precisions, backends, variants):
-        for shape in shapes[model]:
-            yield Case(model, precision, backend, variant, shape.label)

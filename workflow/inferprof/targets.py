@@ -132,7 +132,7 @@ def second_clocks(study: Study) -> list[str]:
 def policies(study: Study) -> dict[str, ServingPolicy]:
     """The policies under which cases are put under load, by name."""
     cached = [name for name, spec in study.models.items() if spec.kv_cache]
-    return configs.serving(study.config["serving"], study.shapes, cached)
+    return configs.serving(study.config["serving"], study.shapes, cached, study.broken)
 
 
 def served(study: Study) -> list[tuple[ServingPolicy, Case]]:

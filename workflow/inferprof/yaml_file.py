@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import documents
-from inferprof.errors import UserError, meant
+from inferprof.errors import UserError, meant, require_file
 
 if TYPE_CHECKING:
     import jsonschema
@@ -145,7 +145,7 @@ def check_values(content: Any, where: str) -> None:
 def read_yaml(path: Path) -> Any:
     """Read YAML. Raises UserError where it isn't YAML, or where there is no such file."""
     try:
-        content = yaml_value(path.read_text(encoding="utf-8-sig"))
+        content = yaml_value(require_file(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -138,6 +138,15 @@ def reports_of(study):
     return Path("results/reports", study.folder)
 
 
+def say_broken():
+    """Say of which models nothing can be planned, and why."""
+    for model, why in STUDY.broken.items():
+        print(
+            f"inferprof: the cases of {model} failed, those of other models go on: {why}",
+            file=sys.stderr,
+        )
+
+
 def say_ends():
     """Say what became of what was asked for: of each file by name, of a stage's files where they failed."""
     for job in workflow.dag.targetjobs:
@@ -350,6 +359,8 @@ def model_spec(wildcards):
     Of a YAML file that, and not its time, says whether anything changed: comments are no input.
     """
     path = STUDY.known_models[wildcards.model]
+    if why := STUDY.broken.get(wildcards.model):
+        give_up(why)
     return path if path.suffix == ".onnx" else ancient(path)
 
 

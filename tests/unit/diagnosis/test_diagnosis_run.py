@@ -102,6 +102,16 @@ def test_a_check_that_gives_what_no_document_holds_is_not_assessed_alone(
     caplog.clear()
 
 
+@pytest.mark.parametrize("gain", [Gain(-1.0, 5.0), Gain(5.0, 1.0), Gain(0.0, float("inf")), Gain(float("nan"), 1.0)])
+def test_a_gain_of_a_users_check_that_is_no_time_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gain: Gain
+) -> None:
+    monkeypatch.setattr(registry, "from_outside", lambda function: True)
+    answer = run.answer(check(Clear("", gain=gain)), NOTHING)
+    assert answer.verdict == "not assessed" and "gave Gain" in str(answer.reason)
+    caplog.clear()
+
+
 def test_clear_keeps_its_reason_and_numbers() -> None:
     given = run.answer(check(Clear("2 ns of 100", {"idle_ns": 2.0})), NOTHING)
     assert (given.verdict, given.reason, given.evidence, given.findings) == (

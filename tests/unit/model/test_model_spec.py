@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_yaml_file_is_said_in_one_line(tmp_path, text, word
 
 
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
-    assert mentions(refusal(tmp_path / "nope.yaml"), "nope.yaml: No such file")
+    assert mentions(refusal(tmp_path / "nope.yaml"), "nope.yaml: no such file")
     (tmp_path / "latin.yaml").write_bytes(b"\xe9")
     assert "UTF-8" in refusal(tmp_path / "latin.yaml")
 
@@ -342,3 +342,20 @@ def test_a_cache_is_refused_where_it_cannot_be(tmp_path: Path, changed: str, ins
     text = KV.replace(changed, instead) if changed != "[b, p]" else KV.replace("b, p", "b, s").split("max_sizes")[0]
     message = refusal(yaml_file(tmp_path, text))
     assert "kv_cache" in message and word in message
+
+
+@pytest.mark.parametrize(
+    ("source", "key"),
+    [
+        ("source: python\npython: m:f\n", "architecture: ViTModel"),
+        ("source: python\npython: m:f\n", "config: {a: 1}"),
+        ("source: timm\narchitecture: vit\n", "onnx: m.onnx"),
+        ("source: timm\narchitecture: vit\n", "python: m:f"),
+    ],
+)
+def test_a_key_that_the_source_does_not_read_is_named(tmp_path: Path, source: str, key: str) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(f"{source}{key}\ninputs: [{{name: x, dtype: float32, dims: [b]}}]\n", encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        model_spec.load(path)
+    assert mentions(str(refused.value), "source", key.partition(":")[0])

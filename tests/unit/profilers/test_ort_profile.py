@@ -22,6 +22,7 @@ from inferprof.measure.lane import host_buffer
 from inferprof.model import data, model_spec
 from inferprof.plugins import OpenRequest
 from inferprof.profilers import kineto, ort_profile
+from inferprof.readers.kinds import ort as explained
 from inferprof.readers.ort_events import NOT_TOLD
 from inferprof.readers.ort_json import read_profile
 from inferprof.tables.nodes import providers
@@ -199,6 +200,18 @@ def test_a_file_that_was_cut_anywhere_is_refused(tmp_path: Path, packed: bool) -
     content = json.dumps(events, indent=1).encode()
     content = gzip.compress(content) if packed else content
     assert list(cuts.accepted(content, "x.json", ort_profile.read, tmp_path, range(len(content)))) == []
+
+
+@pytest.mark.parametrize("kept", ["", ",", ',\n {"cat": "Node", "args": {"op_name": "Add"},'])
+def test_of_a_session_that_was_killed_explain_tells_what_is_whole(tmp_path: Path, kept: str) -> None:
+    events = [event for at in range(0, 400, 100) for event in (on_cpu(at + 1, 50, "a", "Add"), run(at, 90))]
+    path = tmp_path / "killed.json"
+    path.write_text(json.dumps(events)[:-1] + kept, encoding="utf-8")
+    capture = explained.read(path)
+    assert explained.CUT in capture.notes
+    path.write_text(json.dumps(events), encoding="utf-8")
+    whole = explained.read(path)
+    assert explained.CUT not in whole.notes and (capture.ran, capture.parts) == (whole.ran, whole.parts)
 
 
 def test_a_run_that_did_not_come_to_its_end_counts_for_nothing(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_an_event_that_is_there_twice_counts_once(tmp_path: Path) -> None:
 def test_no_more_is_unpacked_than_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 10_000 + b"]}"))
-    monkeypatch.setattr(files, "MOST_UNPACKED", 9_000)
+    monkeypatch.setattr(files, "LARGEST_FILE", 9_000)
     assert_refused(path, "holds more than")
 
 

@@ -397,14 +397,6 @@ def test_a_machine_without_cases_has_no_report(gpu_study):
         report.write(gpu_study.root, gpu_study.study, "h100")
 
 
-def test_a_damaged_table_of_a_profiler_is_named(gpu_study):
-    path = gpu_study.root / gpu_study.machine / "table/nsys/vit_tiny/fp16/ort_cuda/default/b1.parquet"
-    path.parent.mkdir(parents=True)
-    path.write_text("no table", encoding="utf-8")
-    with pytest.raises(UserError, match=naming("b1.parquet", "not", "table", "inferprof table")):
-        compose_report(gpu_study)
-
-
 def test_profiled_runs_give_shares_and_no_latency(gpu_study):
     case = Case("vit_tiny", "fp16", "ort_cuda", "default", "b1")
     amounts = {"gpu_busy": 600.0, "gpu_idle": 400.0, "idle_launch": 300.0, "idle_sync": 0.0, "idle_copy": 50.0}

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.facts import mentions, naming
+from tests.unit.facts import mentions
 
 from inferprof.case import OF_DUELS
-from inferprof.errors import UserError
 from inferprof.tables import join, records
 
 CASES = pd.DataFrame(
@@ -107,17 +106,24 @@ def test_the_hosts_speed_is_told_by_records_that_have_it(results):
     assert old["not_measured"] == old["no_steal"] == records.NO_YARDSTICK
 
 
-@pytest.mark.parametrize("content", ["[]", '{"schema": 1}'])
-def test_a_file_that_is_not_a_record_is_refused(results, content):
-    (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text(content)
-    with pytest.raises(UserError, match=naming("r0.json", "not", "inferprof")):
-        records.read(results, CASES)
+@pytest.mark.parametrize("content", ["[]", '{"schema": 1}', '{"schema": 1,', ""])
+def test_a_file_that_is_no_record_costs_itself_alone(results, content):
+    damaged = "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json"
+    (results / damaged).write_text(content)
+    found = records.read(results, CASES)
+    (lost,) = records.rows_of(found[found["status"].eq(records.DAMAGED)])
+    assert lost["file"] == damaged and lost["reason"].startswith(damaged) and lost["record"] is None
+    assert list(records.sound(found)["round"]) == [1, 10, 0]
+    outcomes = {row["precision"]: row for row in records.rows_of(join.outcomes(CASES, found))}
+    assert (outcomes["fp32"]["outcome"], outcomes["fp32"]["rounds"]) == ("ok", 2)
 
 
-def test_a_truncated_record_is_refused_with_the_place(results):
-    (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text('{"schema": 1,')
-    with pytest.raises(UserError, match=r"r0\.json is not JSON"):
-        records.read(results, CASES)
+def test_a_case_whose_every_record_is_damaged_is_broken_with_the_reason(results):
+    for number in (0, 1, 10):
+        (results / f"box/benchmark/vit/fp32/ort_cpu/default/b2/r{number}.json").write_text("{")
+    row = records.rows_of(join.outcomes(CASES, records.read(results, CASES)))[0]
+    assert (row["outcome"], row["rounds"]) == ("broken", 0)
+    assert all(f"r{number}.json is not JSON" in row["reason"] for number in (0, 1, 10))
 
 
 def test_each_planned_case_has_one_outcome(results):

@@ -16,6 +16,7 @@ from inferprof import documents
 from inferprof.best.space import Spot
 from inferprof.case import LAST_DUELS, OF_DUELS, REFERENCE, Case
 from inferprof.documents import Record
+from inferprof.files import unless_damaged
 from inferprof.plugins import Boundary
 from inferprof.study import Study
 from inferprof.words import counted
@@ -118,10 +119,12 @@ class Rounds:
         return [file for number, side in pairs for file in self.missing(side, number)]
 
     def record(self, spot: Spot, number: int) -> Record | None:
-        """A round; None where it is not there."""
+        """A round; None where it is not there, or can't be read."""
         file = self.file(spot, number)
         if file not in self._records and (path := Path(file)).exists():
-            record: Record = documents.read(path, "record", self.results)
+            record: Record | None = unless_damaged(documents.read, path, "record", self.results)
+            if record is None:
+                return None
             started = datetime.datetime.fromisoformat(record.started).timestamp()
             self.seconds[file] = min(max(0.0, path.stat().st_mtime - started), self.limit_s)
             self._records[file] = record
@@ -132,7 +135,8 @@ class Rounds:
         for number in numbers:
             record = self.record(spot, number)
             if record is None:
-                return "its job broke: the log says how"
+                damaged = Path(self.file(spot, number)).exists()
+                return "its record can't be read" if damaged else "its job broke: the log says how"
             if record.failure:
                 return record.failure
             if not self.samples(spot, number):

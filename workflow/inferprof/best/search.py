@@ -20,6 +20,7 @@ from inferprof.case import OF_DUELS
 from inferprof.diagnosis import frames, run
 from inferprof.documents import Cost
 from inferprof.documents.trail import Ended, Step, Trail
+from inferprof.files import unless_damaged
 from inferprof.findings import Finding
 
 OWN: Final = 3
@@ -293,7 +294,7 @@ class Search(Account):
         """Of the incumbent's graph; None where they are not known."""
         file = cost_file(self.results, self.best.case)
         if file not in self.operators:
-            cost: Cost | None = documents.read(file, "cost", self.results) if file.exists() else None
+            cost: Cost | None = unless_damaged(documents.read, file, "cost", self.results) if file.exists() else None
             nodes = cost.nodes if cost else None
             self.operators[file] = frozenset(node.op for node in nodes) if nodes is not None else None
         return self.operators[file]

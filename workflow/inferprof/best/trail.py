@@ -22,6 +22,7 @@ from inferprof.diagnosis.frames import of_model
 from inferprof.documents.diagnosed import PLANNED, Gain
 from inferprof.documents.trail import Idea, More, Step, Trail, last_duel
 from inferprof.errors import UserError
+from inferprof.files import unless_damaged
 from inferprof.findings import END_TO_END, Finding, Frames
 from inferprof.words import counted
 
@@ -97,7 +98,9 @@ def inaccurate(results: Path, case: Case) -> str | None:
     path = accuracy_file(results, case)
     if not path.exists():
         return None
-    accuracy: documents.Accuracy = documents.read(path, "accuracy")
+    accuracy: documents.Accuracy | None = unless_damaged(documents.read, path, "accuracy")
+    if accuracy is None:
+        return "its accuracy can't be read"
     return f"accuracy: {accuracy.reason}" if accuracy.outcome == "fail" else None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from inferprof.bundles.archive import MAX_BYTES, MAX_FILES, read_manifest, unpack
 from inferprof.bundles.writing import Written, write
 from inferprof.documents import Bundle
-from inferprof.errors import UserError, refused_by_system
+from inferprof.errors import UserError, refused_by_system, require_file
 from inferprof.files import folder_made_whole
 from inferprof.tables.records import read_cases
 from inferprof.words import counted
@@ -74,6 +74,8 @@ def render(manifest: Bundle, out: Path, *, reported: bool = False) -> str:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Path]:
     """A results folder: as it is, or unpacked out of a bundle or a tar archive for as long as the block lasts."""
+    if path.is_file():
+        require_file(path, MAX_BYTES)
     if path.is_dir():
         yield path
     elif path.is_file() and zipfile.is_zipfile(path):

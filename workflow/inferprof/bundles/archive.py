@@ -20,7 +20,7 @@ from inferprof import documents
 from inferprof.case import is_plain, require_plain
 from inferprof.documents import Bundle
 from inferprof.documents.study import BundledFile
-from inferprof.errors import UserError
+from inferprof.errors import UserError, require_file
 
 MANIFEST: Final = "bundle.json"
 SCHEMA: Final = 1
@@ -84,7 +84,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.archive = zipfile.ZipFile(path)
+            self.archive = zipfile.ZipFile(require_file(path, MAX_BYTES))
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}") from None
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:

@@ -34,6 +34,10 @@ _NOBODY: Final = ("root", "user", "ubuntu", "localhost")
 """Names of accounts and hosts that name nobody, and may be a word of any file."""
 
 
+class Damaged(UserError):
+    """A file that nobody can read: a bundle is made without it."""
+
+
 def secrets(public: Iterable[str], *folders: Path) -> list[str]:
     """What no file may hold: variables of this process, host, user and these folders; longest first.
 
@@ -51,7 +55,8 @@ def secrets(public: Iterable[str], *folders: Path) -> list[str]:
 def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
     """What gives a file's content without secrets and outside paths.
 
-    It raises UserError for a binary file of an unknown kind, and for one that is damaged or not the JSON of its name.
+    It raises Damaged for a binary file of an unknown kind, and for one that is damaged or not the JSON of its name;
+    any other UserError where a secret would stay.
     """
 
     # The records of a study say the same things, thousands of times.
@@ -73,7 +78,7 @@ def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
         try:
             content = unpacked(path)
         except (ValueError, EOFError, gzip.BadGzipFile, zlib.error, sqlite3.Error) as error:
-            raise UserError(f"{path}: {error}; {NOT_OURS}") from None
+            raise Damaged(f"{path}: {error}; {NOT_OURS}") from None
         except nsys_scrub.SecretFound:
             raise _refused(path, "a secret") from None
         plain = gzip.decompress(content) if content.startswith(_GZIP) else content
@@ -91,12 +96,12 @@ def _refused(path: Path, kind: str) -> UserError:
 def _text(path: Path, content: bytes, redact: Redact) -> bytes:
     """JSON value by value, so that it stays JSON; any other text as it is."""
     if b"\0" in content:
-        raise UserError(f"{path} is neither text nor a capture or table: a bundle can't take it; move it away")
+        raise Damaged(f"{path} is neither text nor a capture or table: a bundle can't take it; move it away")
     if Path(path.name.removesuffix(".gz")).suffix == ".json":
         try:
             value = json.loads(content)
         except ValueError as error:
-            raise UserError(f"{path} is not JSON: {error}") from None
+            raise Damaged(f"{path} is not JSON: {error}; {NOT_OURS}") from None
         clean = _json(value, redact)
         return content if clean == value else json.dumps(clean, indent=1).encode() + b"\n"
     text = content.decode("utf-8", "replace")

@@ -14,11 +14,11 @@ import msgspec
 import inferprof
 from inferprof import documents
 from inferprof.bundles import archive
-from inferprof.bundles.scrub import scrubber, secrets
+from inferprof.bundles.scrub import Damaged, scrubber, secrets
 from inferprof.case import OF_DUELS, Case
 from inferprof.documents import Environment, Record
 from inferprof.errors import UserError, unknown
-from inferprof.files import make_folder, naming, written_whole
+from inferprof.files import left_out, make_folder, naming, unless_damaged, written_whole
 from inferprof.secret import redact
 from inferprof.tables.records import CASE_KEY, read_cases, rows_of
 from inferprof.words import counted
@@ -43,12 +43,15 @@ class Written:
     left_out: tuple[str, ...]
     models: tuple[str, ...] = ()
     """Whose own files are not in it."""
+    damaged: tuple[str, ...] = ()
+    """Files that are not in it, since they can't be read."""
 
     def render(self) -> str:
         """As lines of text."""
         lines = [f"{self.path}: {counted(self.files, 'file')} in {self.bytes} bytes"]
         if self.models:
             lines.append(f"not in it: the descriptions, Python and ONNX files of {', '.join(self.models)} in models/")
+        lines += [f"left out, since it can't be read: {name}" for name in self.damaged]
         return "\n".join(lines + [f"left out to stay within --max-size: {name}" for name in self.left_out])
 
 
@@ -72,24 +75,34 @@ def write(
     if baseline and cases and baseline not in names:
         raise unknown("baselines", [baseline], names)
     paths = sorted({path.relative_to(results).as_posix() for path in _files(results, study, machine, cases)})
-    records = [name for name in paths if name.startswith(f"{machine}/benchmark/")]
-    if not records and VERIFIED[0] not in paths:
-        raise UserError(f"{results} holds no record of {study} on {machine}: nothing to bundle")
     _require_own(results, paths)
-    _facts(results, study, machine, records)  # a bundle that nobody can report on is worth nothing
+    every = [name for name in paths if name.startswith(f"{machine}/benchmark/")]
+    records = [name for name in every if unless_damaged(documents.read, results / name, "record", results)]
+    if not records and VERIFIED[0] not in paths:
+        read = " that can be read" if every else ""
+        raise UserError(f"{results} holds no record{read} of {study} on {machine}: nothing to bundle")
+    damaged = [name for name in every if name not in records]
     hidden = secrets(_public(results, machine, cases), results.absolute(), Path.cwd(), Path(__file__).parents[2])
     scrubbed = scrubber(hidden)
     with tempfile.TemporaryDirectory() as private:
         clean = Path(private)
-        files = {name: _put(scrubbed(results / name), clean / name) for name in paths}
+        files: dict[str, Any] = {}
+        for name in sorted({*paths} - {*damaged}):
+            try:
+                files[name] = _put(scrubbed(results / name), clean / name)
+            except Damaged as error:
+                left_out(str(error))
+                damaged.append(name)
         facts = _facts(clean, study, machine, records)
-        manifest = {**facts, "baseline": baseline or facts["baseline"], "left_out": [], "files": files}
+        lost = [{"file": name, "bytes": (results / name).stat().st_size} for name in damaged]
+        manifest = {**facts, "baseline": baseline or facts["baseline"], "left_out": lost, "files": files}
         out = out or results / "reports" / study / f"{machine}.bundle.zip"
         with written_whole(out) as partial:
             _write_within(partial, manifest, clean, max_bytes)
             size = partial.stat().st_size
-    left_out = tuple(entry["file"] for entry in manifest["left_out"])
-    return Written(out, len(manifest["files"]), size, left_out, tuple(dict.fromkeys(case.model for case in cases)))
+    fits_not = tuple(entry["file"] for entry in manifest["left_out"] if entry["file"] not in damaged)
+    models = tuple(dict.fromkeys(case.model for case in cases))
+    return Written(out, len(manifest["files"]), size, fits_not, models, tuple(damaged))
 
 
 def _folder(results: Path, study: str, machine: str) -> str:
@@ -157,15 +170,16 @@ def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> d
     contents: list[Record] = [documents.read(results / name, "record") for name in records]
     environment = results / machine / "environment.json"
     config = results / "reports" / study / "config.json"
-    packages = documents.read(environment, "environment").packages if environment.exists() else {}
+    described = unless_damaged(documents.read, environment, "environment") if environment.exists() else None
+    given = unless_damaged(documents.read, config, "config") if config.exists() else None
     return {
         "schema": archive.SCHEMA,
         "study": study,
         "machine": machine,
-        "baseline": documents.read(config, "config").baseline if config.exists() else None,
+        "baseline": given.baseline if given else None,
         "inferprof": inferprof.__version__,
         "git": sorted({record.environment.git for record in contents if record.environment.git}),
-        "packages": msgspec.to_builtins(packages),
+        "packages": msgspec.to_builtins(described.packages if described else {}),
         "last_measured": max((record.started for record in contents), default=None),
     }
 
@@ -177,9 +191,9 @@ def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]
         yield str(case)
     environment = results / machine / "environment.json"
     if environment.exists():
-        facts: Environment = documents.read(environment, "environment")
-        yield from (gpu.name for gpu in (facts.gpus if isinstance(facts.gpus, list) else ()))
-        yield str(facts.cpu and facts.cpu.model)
+        facts: Environment | None = unless_damaged(documents.read, environment, "environment")
+        yield from (gpu.name for gpu in (facts.gpus if facts and isinstance(facts.gpus, list) else ()))
+        yield str(facts and facts.cpu and facts.cpu.model)
 
 
 def _put(content: bytes, path: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
 from inferprof.documents import Kind, Outcome
 from inferprof.errors import UserError
+from inferprof.files import unless_damaged
 from inferprof.findings import END_TO_END, Documents, Frames, PairedCase, Total
 from inferprof.tables import join, overhead, records, schema, tries, tuning
 from inferprof.tables.limits import copies, waterfall
@@ -67,7 +67,7 @@ def of_model(
 def peers_of(rows: pd.DataFrame) -> Measurements:
     """What the cases of a model on a machine have in common, as in the report. rows: records.read of all of them."""
     planned = rows[records.KEY].drop_duplicates().assign(outcome="run", reason="")
-    return Measurements(join.outcomes(planned, rows), rows)
+    return Measurements(join.outcomes(planned, rows), records.sound(rows))
 
 
 def refused_of(results: Path, machine: str, model: str) -> tuple[dict[Key, str], dict[Key, dict[str, Any]]]:
@@ -77,9 +77,12 @@ def refused_of(results: Path, machine: str, model: str) -> tuple[dict[Key, str],
     options: dict[Key, dict[str, Any]] = {}
     for path in sorted((results / "reports").glob("**/cases.csv")):
         config = path.with_name("config.json")
-        variants = documents.read(config, "config").variants if config.exists() else []
+        given = unless_damaged(documents.read, config, "config") if config.exists() else None
+        variants = given.variants if given else []
         by_name = {entry["name"]: {k: v for k, v in entry.items() if k != "name"} for entry in variants}
-        cases = records.read_cases(path)
+        cases = unless_damaged(records.read_cases, path)
+        if cases is None:
+            continue
         own = cases[(cases[["machine", "model"]] == [machine, model]).all(axis=1) & cases["outcome"].eq("refused")]
         for row in records.rows_of(own[own["variant"].isin(by_name)]):
             if not row["reason"].startswith(EXCLUDED):
@@ -102,8 +105,9 @@ def _of_case(
     profiles = _profiles(results, machine, case)
     folder = results / machine / "capture"
     watched = [
-        (machine, path.relative_to(folder).parts[0], documents.read(path, "watched", results))
+        (machine, path.relative_to(folder).parts[0], record)
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
+        if (record := unless_damaged(documents.read, path, "watched", results))
     ]
     given = documents_of(results, machine, case, read)
     frames = of_tables(machine, case, peers, profiles, given, overhead.profiled_runs(watched))
@@ -123,7 +127,8 @@ def _tables(results: Path, machine: str, case: Case) -> list[Path]:
 
 def _profiles(results: Path, machine: str, case: Case) -> pd.DataFrame:
     """The tidy tables of a case, of all tools."""
-    tables = [schema.read_table(path, events=False) for path in _tables(results, machine, case)]
+    read = (unless_damaged(schema.read_table, path, events=False) for path in _tables(results, machine, case))
+    tables = [table for table in read if table is not None]
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 
@@ -152,8 +157,8 @@ def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.Data
             other = Case(*(row[name] for name in records.CASE_KEY))
             folders = (results / frames.machine / "table" / tool for tool in registry.counters())
             path = next((path for folder in folders if (path := folder / f"{other.path}.parquet").exists()), None)
-            if path is not None:
-                yield choice["kernel"], schema.read_table(path)
+            if path is not None and (table := unless_damaged(schema.read_table, path)) is not None:
+                yield choice["kernel"], table
                 break
 
 
@@ -194,9 +199,9 @@ def of_tables(
 
 
 def _failure(peers: Measurements, key: records.Key) -> str | None:
-    """Why a case failed; None where it did not."""
+    """Why a case failed, or what is wrong with its only record; None where neither is so."""
     own = _of(peers, "outcomes", key)
-    return str(own["reason"].iloc[0]) if len(own) and own["outcome"].iloc[0] == "failed" else None
+    return str(own["reason"].iloc[0]) if len(own) and own["outcome"].iloc[0] != "ok" else None
 
 
 def _bare_times(peers: Measurements) -> dict[Key, dict[str, Any]]:
@@ -217,7 +222,7 @@ def documents_of(results: Path, machine: str, case: Case, read: Read = documents
     """The JSON files about a case's machine and graph."""
 
     def content(path: Path, kind: Kind) -> Any:
-        document: Outcome | None = read(path, kind) if path.exists() else None
+        document: Outcome | None = unless_damaged(read, path, kind) if path.exists() else None
         return None if document is None or document.failure else document
 
     graph = results / "onnx" / case.model
@@ -231,18 +236,9 @@ def documents_of(results: Path, machine: str, case: Case, read: Read = documents
         serving=tuple(
             document
             for path in sorted((results / machine / "serving").glob(f"*/{case.path}.json"))
-            if (document := _unless_damaged(content, path))
+            if (document := content(path, "serving"))
         ),
     )
-
-
-def _unless_damaged(content: Callable[[Path, Kind], Any], path: Path) -> Any:
-    """A case under load; None where its document is damaged, which takes nothing else of the case with it."""
-    try:
-        return content(path, "serving")
-    except UserError as error:
-        logging.getLogger("inferprof").warning("left out of the diagnosis: %s", error)
-        return None
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:

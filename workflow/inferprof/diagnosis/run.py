@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -125,14 +126,23 @@ def _answer(check: Check, frames: Frames) -> Answer:
         raise NotAssessed("; ".join(NEEDS[need] for need in named))
     judged = check.run(frames.apart() if registry.from_outside(check.run) else frames)
     if isinstance(judged, Clear):
+        _require_gains(check, [judged])
         gain = bounded(frames, judged.gain)
         return Answer(check.name, check.level, "clear", judged.reason, judged.evidence, gain=gain)
     findings = tuple(judged) if isinstance(judged, Iterable) else ()
     if not findings or not all(isinstance(finding, Finding) for finding in findings):
         raise UserError(f"the check {check.name} gave neither findings nor Clear, but {reprlib.repr(judged)}")
+    _require_gains(check, findings)
     return Answer(
         check.name, check.level, "found", findings=tuple(_as_tried(frames, finding, check) for finding in findings)
     )
+
+
+def _require_gains(check: Check, parts: Iterable[Any]) -> None:
+    """Raise UserError for a gain of a user's check that is no time, or whose bounds are the wrong way round."""
+    gains = [part.gain for part in parts if part.gain is not None] if registry.from_outside(check.run) else []
+    if wrong := [gain for gain in gains if not 0 <= gain.low_ns <= gain.high_ns < math.inf]:
+        raise UserError(f"the check {check.name} gave {wrong[0]}; allowed: finite, from 0 on, the lower bound first")
 
 
 def _is_told(need: Need, frames: Frames) -> bool:

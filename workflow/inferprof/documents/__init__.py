@@ -25,7 +25,7 @@ from inferprof.documents.record import Record, Watched
 from inferprof.documents.serving import Serving
 from inferprof.documents.study import Bundle, StudyConfig, Threshold
 from inferprof.documents.trail import Trail
-from inferprof.errors import UserError
+from inferprof.errors import UserError, require_file
 
 Kind = Literal[
     "record",
@@ -131,7 +131,7 @@ def read(path: Path, kind: Kind, root: Path | None = None) -> Any:
     With `root` only what the path says below that folder must agree.
     """
     try:
-        content = path.read_bytes()
+        content = require_file(path).read_bytes()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     try:

@@ -40,7 +40,7 @@ class BundledFile(Document, forbid_unknown_fields=True):
 
 
 class LeftOut(Document, forbid_unknown_fields=True):
-    """A file that --max-size left no room for."""
+    """A file that --max-size left no room for, or that nobody can read."""
 
     file: str
     bytes: Count
@@ -71,5 +71,7 @@ class Bundle(Document, forbid_unknown_fields=True):
         dict[str, Any], Meta(description="package → version, or null and the reason, out of environment.json")
     ]
     last_measured: Annotated[str | None, Meta(description="when the latest record was started")]
-    left_out: Annotated[list[LeftOut], Meta(description="files that --max-size left no room for")]
+    left_out: Annotated[
+        list[LeftOut], Meta(description="files that --max-size left no room for, or that nobody can read")
+    ]
     files: Annotated[dict[str, BundledFile], Meta(description="path below the results folder → its content")]

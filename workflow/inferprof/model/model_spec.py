@@ -31,6 +31,9 @@ _NEEDS = {
     "python": "python",
     "onnx": "onnx",
 }
+_TORCH = {"transformers", "timm", "torchvision", "python"}
+_READ_BY = {"onnx": {"onnx"}, "python": {"python", "onnx"}, "architecture": _TORCH - {"python"}}
+_READ_BY |= {"config": {"transformers"}, "output": _TORCH, "parallel": _TORCH, "opset": _TORCH}
 
 
 @dataclass(frozen=True)
@@ -234,6 +237,10 @@ def load(path: Path) -> ModelSpec:
     check_schema(content, "model", str(path))
     spec = _from_yaml(path, content)
     _check(spec)
+    source = spec.source
+    if unread := [key for key in content if source not in _READ_BY.get(key, source)]:
+        of = ", ".join(sorted(_READ_BY[unread[0]]))
+        raise UserError(f"{path}: source {source} does not read {unread[0]}: (only {of}): leave it out")
     if spec.kv_cache:
         _check_kv_cache(spec)
     return spec

@@ -18,8 +18,6 @@ from inferprof.model.model_spec import InputSpec, ModelSpec
 if TYPE_CHECKING:
     import onnx
 
-MAX_BYTES = 2**31 - 1
-"""What one protobuf message may hold."""
 OF_CASTS = "_cast_to_"
 """In the names of tensors behind Casts that ModelOpt's AutoCast adds, behind that of the tensor before."""
 
@@ -42,8 +40,8 @@ def checked(
         raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {newest}")
     if validity.lacks_opset(model):
         raise UserError(f"{path} names no opset of ONNX's own operators, so they mean nothing; export it again")
-    if (size := validity.check_external(model, path)) > MAX_BYTES:
-        raise UserError(f"{path}: {size} bytes of external data; at most {MAX_BYTES} can be inlined")
+    if (size := validity.check_external(model, path)) > validity.MAX_BYTES:
+        raise UserError(f"{path}: {size} bytes of external data; at most {validity.MAX_BYTES} can be inlined")
     onnx_graph.load_external(model, path)
     model = edit(model) if edit else model
     if not isinstance(model, onnx.ModelProto):
@@ -168,9 +166,9 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 def save(model: onnx.ModelProto, out: Path) -> None:
     """Write one file, the same bytes for the same model."""
     size = model.ByteSize()
-    if size > MAX_BYTES:
+    if size > validity.MAX_BYTES:
         raise UserError(
-            f"{out.name} would have {size} bytes; an ONNX file with its weights inside ends at {MAX_BYTES}"
+            f"{out.name} would have {size} bytes; an ONNX file with its weights inside ends at {validity.MAX_BYTES}"
         )
     with written_whole(out) as partial:
         partial.write_bytes(model.SerializeToString(deterministic=True))

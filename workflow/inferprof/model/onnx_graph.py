@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferprof.errors import UserError, failures_of, no_file
+from inferprof.errors import UserError, failures_of, require_file
 from inferprof.model.operators import STANDARD_DOMAINS, is_quantized
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
 
     from inferprof.model import validity  # which walks through graphs by this module
 
-    if not path.is_file():
-        raise no_file(path)
+    require_file(path, validity.MAX_BYTES)
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's DecodeError, whose module differs between its versions

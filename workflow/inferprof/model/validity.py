@@ -13,6 +13,9 @@ from inferprof.model.operators import STANDARD_DOMAINS, bits, dtype_name, nbytes
 if TYPE_CHECKING:
     import onnx
 
+MAX_BYTES = 2**31 - 1
+"""What one protobuf message may hold."""
+
 
 def malformed(node: onnx.NodeProto, version: int) -> str | None:
     """What a node lacks of inputs, outputs or attributes that its operator can't do without, or None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -15,15 +16,40 @@ NOT_TOLD: Final = "not told"
 """In place of a provider (files of 2019) or an operator's type that the file leaves out."""
 NODE_SUFFIX: Final = "_kernel_time"
 """How the name of an event ends that is a node's time; the name of the node stands before it."""
+MOST_CUT: Final = 4
+"""Braces at the end of a cut list that may be of its last event."""
 LONGEST_US: Final = 1e15
 """30 years, which no session lasts; ids of processes and threads are smaller, too."""
 Event = Mapping[str, Any]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The events of a file, packed or not. Raises UserError where it is cut short, damaged, or none of theirs."""
+def is_cut(path: Path) -> bool:
+    """Whether the list of events has no end, as where the session was killed."""
+    return not unpacked(path).rstrip().endswith(b"]")
+
+
+def _whole(text: str) -> str:
+    """A list that has no end, up to its last event that has one."""
+    body = text.rstrip().rstrip(",")
+    for _ in range(MOST_CUT):
+        with contextlib.suppress(ValueError):
+            json.loads(f"{body}]")
+            return f"{body}]"
+        head, comma, _ = body.rpartition("},")
+        if not comma:
+            break
+        body = f"{head}}}"
+    return text
+
+
+def read(path: Path, *, cut: bool = False) -> list[dict[str, Any]]:
+    """The events of a file, packed or not; `cut`: of one without an end those that are whole.
+
+    Raises UserError where it is cut short, damaged, or none of theirs.
+    """
     try:
-        events = json.loads(unpacked(path).decode("utf-8-sig", errors="replace"))
+        text = unpacked(path).decode("utf-8-sig", errors="replace")
+        events = json.loads(_whole(text) if cut and is_cut(path) else text)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is cut short or damaged ({in_one_line(error)}): profile again, or copy it again"

@@ -26,10 +26,12 @@ _AT_ONCE: Final = "runs overlap, and nodes on other threads than theirs are of a
 _NODE_COLUMNS: Final = ("start", "duration", "name", "op_type", "provider", "process", "thread", "bytes", "types")
 
 
-def read_profile(path: Path) -> OrtProfile:
-    """The profile of a session. Raises UserError where it holds no node, several sessions, or nodes of runs that
-    are not told."""
-    events = ort_events.read(path)
+def read_profile(path: Path, *, cut: bool = False) -> OrtProfile:
+    """The profile of a session; `cut`: also of one that was killed, as far as it is whole.
+
+    Raises UserError where it holds no node, several sessions, or nodes of runs that are not told.
+    """
+    events = ort_events.read(path, cut=cut)
     if (sessions := sum(event["name"] == _SESSION for event in events)) > 1:
         raise UserError(
             f"{path} holds {sessions} sessions, whose runs are of different models: give each in a file of its own"

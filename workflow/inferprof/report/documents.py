@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -11,7 +12,7 @@ from inferprof import documents, registry
 from inferprof.case import EXCLUDED, Case
 from inferprof.documents import Build, Cost, Diagnosis, Kind, Outcome, Partition, Serving, Trail, Trtexec, Watched
 from inferprof.errors import UserError
-from inferprof.tables import records
+from inferprof.tables import records, schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,17 +72,31 @@ class Reader:
         """A document, which may be missing or damaged."""
         name = path.relative_to(self.results).as_posix()
         try:
-            content = documents.read(path, kind, self.results) if path.exists() else None
-            reason = content.failure if isinstance(content, Outcome) and kind not in TELL_FAILURES else None
-            if reason is None:
-                return Document(name, content, why)
-            document: Document[Any] = Document(name, None, failure=reason)
-            self.failed.append(document)
-            return document
+            content = documents.read(path, kind, self.results) if os.path.lexists(path) else None
         except UserError as error:
-            document = Document(name, None, damage=str(error).replace(str(path), name))
-            self.damaged.append(document)
-            return document
+            return self._lost(path, error)
+        reason = content.failure if isinstance(content, Outcome) and kind not in TELL_FAILURES else None
+        if reason is None:
+            return Document(name, content, why)
+        document: Document[Any] = Document(name, None, failure=reason)
+        self.failed.append(document)
+        return document
+
+    def tables(self) -> Iterator[pd.DataFrame]:
+        """The profilers' tables of the cases that were to run, without single events."""
+        for machine, case in self.planned():
+            for path in sorted((self.results / machine / "table").glob(f"*/{case.path}.parquet")):
+                try:
+                    yield schema.read_earlier(path, events=False)
+                except UserError as error:
+                    self._lost(path, error)
+
+    def _lost(self, path: Path, error: UserError) -> Document[Any]:
+        """A file that can't be used, among `damaged`."""
+        name = path.relative_to(self.results).as_posix()
+        document: Document[Any] = Document(name, None, damage=str(error).replace(str(path), name))
+        self.damaged.append(document)
+        return document
 
     def of_graphs(self) -> dict[tuple[str, str, str], Document[Any]]:
         """(model, precision, kind) → what is known of each graph."""
@@ -176,8 +191,11 @@ class Reader:
         return "; ".join(sorted(reasons)) if excluded else None
 
     def _no_graph(self, model: str) -> str | None:
-        """Why there is no graph of a model, where none was made and no runtime was to run one."""
+        """Why there is no graph of a model, where none was made and no runtime was to run one, or none could."""
         cases = self.outcomes[self.outcomes["model"] == model]
+        unplanned = cases[cases["outcome"].eq("failed") & ~cases["files"].astype(bool)]
+        if len(unplanned):
+            return str(unplanned["reason"].iloc[0])
         runs = set(cases.loc[cases["outcome"] != "refused", "backend"])
         torch = {backend.name for backend in registry.backends().values() if backend.artifact == "torch"}
         made = any((self.results / "onnx" / model).glob("*.convert.json"))

@@ -27,6 +27,7 @@ from inferprof.documents import (
 )
 from inferprof.documents.study import Asked
 from inferprof.errors import UserError
+from inferprof.files import left_out
 from inferprof.findings import Threshold
 from inferprof.plugins import Boundary
 from inferprof.report import broken
@@ -245,14 +246,14 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     """Read all that the results folder holds on these cases. UserError: a broken file, or another machine's cases."""
     record_rows = records.read(results, _of_machine(cases, study, machine))
     outcomes = _explained(results, join.outcomes(cases, record_rows))
-    reader = Reader(results, outcomes)
-    return Evidence(
+    reader = Reader(results, outcomes, damaged=_damaged(record_rows))
+    evidence = Evidence(
         results=results,
         study=study,
         machine=machine,
         baseline=baseline,
         outcomes=outcomes,
-        records=record_rows,
+        records=records.sound(record_rows),
         profiles=_profiles(reader),
         engines=tuple(reader.engines(machine)),
         environment=reader.read(results / machine / "environment.json", "environment"),
@@ -272,6 +273,9 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         damaged=tuple(reader.damaged),
         failed=tuple(reader.failed),
     )
+    for document in evidence.damaged:
+        left_out(str(document.damage))
+    return evidence
 
 
 def _of_machine(cases: pd.DataFrame, study: str, machine: str) -> pd.DataFrame:
@@ -281,22 +285,24 @@ def _of_machine(cases: pd.DataFrame, study: str, machine: str) -> pd.DataFrame:
 
 
 def _explained(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
-    """The outcomes with the end of the log as the reason of each broken case."""
-    for index, row in outcomes[outcomes["outcome"] == "broken"].iterrows():
+    """The outcomes with the end of the log as the reason of each case without a record."""
+    for index, row in outcomes[outcomes["outcome"].eq("broken") & outcomes["reason"].eq(join.NO_RECORD)].iterrows():
         case = Case(*(row[key] for key in records.CASE_KEY))
         outcomes.loc[index, "reason"] = broken.reason(results, row["machine"], case)
     return outcomes
+
+
+def _damaged(rows: pd.DataFrame) -> list[Document[Any]]:
+    """The records that can't be read."""
+    lost = records.rows_of(rows[rows["status"].eq(records.DAMAGED)])
+    return [Document(row["file"], None, damage=row["reason"]) for row in lost]
 
 
 def _profiles(reader: Reader) -> pd.DataFrame:
     """The profilers' tables of the cases that were to run, without single events, which are many."""
     import pandas as pd
 
-    tables = [
-        schema.read_earlier(path, events=False)
-        for machine, case in reader.planned()
-        for path in sorted((reader.results / machine / "table").glob(f"*/{case.path}.parquet"))
-    ]
+    tables = list(reader.tables())
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 

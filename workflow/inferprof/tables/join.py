@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.case import STAGES, Shape
 from inferprof.plugins import BOUNDARIES
-from inferprof.tables.records import KEY, frame_of, key_of, rows_of
+from inferprof.tables.records import KEY, frame_of, key_of, rows_of, sound
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MODES = ("back_to_back", "pipelined")
+NO_RECORD = "no record"
+"""The reason of a case without any, which the end of its job's log tells better."""
 
 
 def outcomes(cases: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     """cases.csv with what became of each case: `outcome` is ok, failed, refused or broken; `reason` says why.
 
-    Also `batch`, `rounds` (the records that are ok) and `files`. A case with a failed round is failed.
+    Also `batch`, `rounds` (the records that are ok) and `files`. A case with a failed round is failed; one of which
+    no record can be read is broken.
     """
     records_of = dict(iter(records.groupby(KEY, sort=False)))
     rows = [
@@ -76,12 +79,20 @@ def _items(throughput: pd.DataFrame, mode: str, outcome: pd.DataFrame) -> pd.Dat
 
 def _outcome(case: dict[str, Any], rounds: pd.DataFrame | None) -> dict[str, Any]:
     """What the records make of a planned case."""
-    if case["outcome"] == "refused":
+    if case["outcome"] != "run":
         return {"rounds": 0, "files": []}
     if rounds is None:
-        return {"outcome": "broken", "reason": "no record", "rounds": 0, "files": []}
-    failed = rounds[rounds["status"] != "ok"]
-    facts: dict[str, Any] = {"rounds": len(rounds) - len(failed), "files": list(rounds["file"])}
+        return {"outcome": "broken", "reason": NO_RECORD, "rounds": 0, "files": []}
+    readable = sound(rounds)
+    if readable.empty:
+        return {
+            "outcome": "broken",
+            "reason": "; ".join(rounds["reason"]),
+            "rounds": 0,
+            "files": list(rounds["file"]),
+        }
+    failed = readable[readable["status"] != "ok"]
+    facts: dict[str, Any] = {"rounds": len(readable) - len(failed), "files": list(readable["file"])}
     if failed.empty:
         return {"outcome": "ok", "reason": "", **facts}
     return {"outcome": "failed", "reason": failed["reason"].iloc[0] or "the record gives no reason", **facts}

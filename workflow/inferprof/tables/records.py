@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 CASE_KEY = ["model", "precision", "backend", "variant", "shape"]
 KEY = ["machine", *CASE_KEY]
 CASES_COLUMNS = [*KEY, "outcome", "reason"]
-OUTCOMES = ("run", "refused")
-"""What a study plans with a case."""
+DAMAGED = "damaged"
+"""The status of a file that can't be read as a record."""
+OUTCOMES = ("run", "refused", "failed")
+"""What a study plans with a case; failed: nothing could be planned of its model, whose files are damaged."""
 NO_YARDSTICK = "the case was measured by a version without the yardstick"
 NO_BOUNDARY = Boundary(not_measured="the record does not have this boundary")
 NO_STAGE = Stage(not_measured="the record does not have this stage")
@@ -57,7 +59,7 @@ def read_cases(path: Path) -> pd.DataFrame:
         raise UserError(f"{path}: lacks the columns {', '.join(lacking)}; it has {', '.join(cases.columns)}")
     if (unlike := cases[~cases["outcome"].isin(OUTCOMES) | cases["reason"].isna()]).size:
         line = int(unlike.index[0]) + 2
-        raise UserError(f"{path}: line {line}: cut short, or its outcome is not {' or '.join(OUTCOMES)}; {NOT_OURS}")
+        raise UserError(f"{path}: line {line}: cut short, or its outcome is not {', '.join(OUTCOMES)}; {NOT_OURS}")
     try:
         for column in KEY:
             require_plain(column, *cases[column].unique())
@@ -84,8 +86,9 @@ def _of_duel(file: Path) -> bool:
 def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
     """One row per record of the cases that were to run.
 
-    Columns: KEY, `round`, `file`, `status` (ok | failed), `reason`, and `record` itself.
-    Raises UserError for a file that is not a record of this schema.
+    Columns: KEY, `round`, `file`, `status` (ok | failed | DAMAGED), `reason`, and `record` itself. A file that is no
+    record of this case and round is DAMAGED: it has no `record`, the `reason` says what is wrong with it, and it
+    takes no other one with it.
     """
     planned = cases[cases["outcome"] == "run"]
     keys = [(machine, Case(*names)) for machine, *names in planned[KEY].itertuples(index=False, name=None)]
@@ -93,16 +96,29 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
     return frame_of(rows, [*RECORD_KEY, "status", "reason", "record"])
 
 
-def of_folder(benchmark: Path) -> list[Record]:
-    """The records under a `benchmark`, whatever the name of its folder, but for those of duels.
+def sound(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those of the rows of `read` that have a record."""
+    return rows[rows["status"].ne(DAMAGED)]
+
+
+def of_folder(benchmark: Path) -> tuple[list[Record], dict[str, list[str]]]:
+    """The records under a `benchmark`, whatever the name of its folder, but for those of duels; and case → what is
+    wrong with its files that can't be read as one.
 
     Raises UserError for several machines.
     """
-    files = (file for file in sorted(benchmark.glob("**/r*.json")) if not _of_duel(file))
-    records = [documents.read(file, "record", benchmark.parent) for file in files]
+    records: list[Record] = []
+    damaged: defaultdict[str, list[str]] = defaultdict(list)
+    for file in sorted(benchmark.glob(f"{'*/' * len(CASE_KEY)}r*.json")):
+        if _of_duel(file):
+            continue
+        try:
+            records.append(documents.read(file, "record", benchmark.parent))
+        except UserError as error:
+            damaged[file.parent.relative_to(benchmark).as_posix()].append(str(error))
     if len(machines := sorted({record.machine for record in records})) > 1:
         raise UserError(f"{benchmark.parent} holds records of several machines: {', '.join(machines)}")
-    return records
+    return records, dict(damaged)
 
 
 def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
@@ -283,15 +299,14 @@ def frame_of(rows: list[Row], columns: list[str]) -> pd.DataFrame:
 
 
 def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
-    record: Record = documents.read(path, "record", results)
-    return {
-        **dict(zip(KEY, [machine, *case.path.parts], strict=True)),
-        "round": int(path.stem[1:]),
-        "file": path.relative_to(results).as_posix(),
-        "status": record.status,
-        "reason": record.failure,
-        "record": record,
-    }
+    number, file = path.stem[1:], path.relative_to(results).as_posix()
+    row: Row = {**dict(zip(KEY, [machine, *case.path.parts], strict=True)), "file": file}
+    try:
+        record: Record = documents.read(path, "record", results)
+    except UserError as error:
+        reason = str(error).replace(str(path), file)
+        return row | {"round": int(number) if number.isdecimal() else None, "status": DAMAGED, "reason": reason}
+    return row | {"round": int(number), "status": record.status, "reason": record.failure, "record": record}
 
 
 def _bytes_of(arrays: Mapping[str, Array]) -> int | None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from inferprof.case import Case
 from inferprof.documents import OF_ANOTHER
-from inferprof.errors import UserError
+from inferprof.errors import UserError, require_file
 from inferprof.tables.metrics import METRICS
 
 Level = Literal[
@@ -180,14 +180,12 @@ def _read(path: Path, events: bool | None) -> pd.DataFrame:
 
     try:
         # Of a small table pandas' own reader takes twice the time, and rows that are not wanted are most of it.
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(require_file(path, 1 << 62)) as file:
             table = file.read(use_threads=False)
         if events is not None:
             is_event = pc.field("level") == EVENT
             table = table.filter(is_event if events else ~is_event)
         frame = table.to_pandas()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
     except (ValueError, OSError) as error:
         why = str(error).rstrip(".")
         raise UserError(f"{path} is not a table that `inferprof table` wrote: {why}; {OF_ANOTHER}") from None

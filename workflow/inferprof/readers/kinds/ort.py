@@ -24,6 +24,7 @@ TOOL: Final = "ort_profile"
 LOG: Final = "ort_log"
 CPU: Final = "CPUExecutionProvider"
 SHOWN: Final = 3
+CUT: Final = "The profile is cut: its session was killed, or it was copied in part; what is whole of it is told."
 LONG: Final = 0.2
 """Ours: operators of a fifth of the time are what to look at."""
 _EVENT: Final = re.compile(r'\[\s*\{(?:[^{}]|\{[^{}]*\})*?"cat"\s*:\s*"(?:Session|Node)"')
@@ -41,11 +42,11 @@ def read(path: Path) -> Capture:
     from inferprof.readers import ort_events, ort_json
     from inferprof.tables.nodes import providers
 
-    profile = ort_json.read_profile(path)
+    profile = ort_json.read_profile(path, cut=True)
     rows = providers.tidy(profile, TOOL)
     nodes = providers.per_run(rows)
     runs = len(profile.settled().runs)
-    kernels = _settled([event for event in ort_events.read(path) if event["cat"] == "Kernel"], profile)
+    kernels = _settled([event for event in ort_events.read(path, cut=True) if event["cat"] == "Kernel"], profile)
     on_gpu = providers.on_gpu(rows)
     all_runs = len(profile.runs)
     first = {0: "", 1: ", the first and only one, in which nodes tune themselves"}.get(
@@ -59,7 +60,7 @@ def read(path: Path) -> Capture:
         steps=_steps(profile.settled().runs),
         parts=_parts(nodes, profile.settled().runs),
         answers=[] if on_gpu else list(_of_cpu(nodes)),
-        notes=[placement(nodes), *_kernels(kernels, runs)],
+        notes=[*([CUT] if ort_events.is_cut(path) else []), placement(nodes), *_kernels(kernels, runs)],
         lacks=list(_lacks(nodes, on_gpu=on_gpu, kernels=bool(kernels))),
         runtime="ort",
     )
