@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pandas as pd
 from msgspec.structs import replace
 
 from inferprof import registry
@@ -33,9 +34,6 @@ from inferprof.tables.roofs import Roofs
 from inferprof.tables.schema import of_first
 from inferprof.units import GIGA, NS_PER_MS
 from inferprof.words import ms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORKING: Final = 0.1
 """Ours, of the time: a thread that is at work for less does not take part."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.case import QUANTIZE, REFERENCE
@@ -31,9 +33,6 @@ from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S
 from inferprof.units import NS_PER_MS
 from inferprof.words import counted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FUSED_FROM: Final = (8, 0)
 """Compute capability from which the runtimes have attention in one kernel (FlashAttention-2: Ampere and later)."""

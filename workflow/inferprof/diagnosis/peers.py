@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof.case import Case
 from inferprof.plugins import Boundary
 from inferprof.tables.records import CASE_KEY, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Peer = Mapping[str, Any]
 """A row of tables.join.measured."""

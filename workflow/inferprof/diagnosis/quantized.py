@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pandas as pd
 
 from inferprof.case import QUANTIZE
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
@@ -17,9 +19,6 @@ from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.kernel_compare import by_name
 from inferprof.units import MEGA, NS_PER_MS
 from inferprof.words import counted, ms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PRODUCT: Final = "gemm"
 CAUSE: Final = Threshold(

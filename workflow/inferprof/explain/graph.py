@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pandas as pd
+
 from inferprof import registry
 from inferprof.errors import UserError
 from inferprof.readers.kind import Capture
 from inferprof.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from inferprof.tables.nodes.attribution import OwnerLevel
 
 SHOWN: Final = 3

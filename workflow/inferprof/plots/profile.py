@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, get_args
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import GREY, OKABE_ITO, shape_panels, stacked_shares
 from inferprof.plugins import Plot
@@ -13,7 +14,6 @@ from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import KernelClass
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 Look = tuple[str, str, str]

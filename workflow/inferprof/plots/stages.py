@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from inferprof.case import STAGES
 from inferprof.plots.style import GREY, OKABE_ITO, shape_panels, stacked_shares
 from inferprof.plugins import Plot
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

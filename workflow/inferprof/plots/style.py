@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import pandas as pd
+
 from inferprof import registry
 from inferprof.plugins import Boundary
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -87,8 +88,6 @@ def name_bars(ax: Axes, frame: pd.DataFrame, boundary: Boundary = "end_to_end") 
 
 def stacked_shares(ax: Axes, frame: pd.DataFrame, parts: Mapping[str, tuple[np.ndarray, str, str]]) -> None:
     """A bar of 100 % for each row of `frame`, whose first shape is the title; parts: label → (%, colour, hatch)."""
-    import numpy as np
-
     places = np.arange(len(frame))
     left = np.zeros(len(frame))
     for label, (shares, colour, hatch) in parts.items():

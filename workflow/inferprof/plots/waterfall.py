@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import GREY, OKABE_ITO, WIDTH_IN, name_bars, shape_panels
 from inferprof.plugins import Plot
 from inferprof.tables.limits.waterfall import PARTS, Part
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

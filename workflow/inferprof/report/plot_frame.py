@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.case import BATCH, Shape
@@ -18,9 +20,6 @@ from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.idle import IDLE_CAUSES
 from inferprof.tables.trace.kernel_compare import ITERATION
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SEQUENCE = re.compile(r"s|seq.*|.*len(gth)?|tokens?")
 """Symbols of a shape that are the length of a sequence, as exporters name it."""
@@ -77,8 +76,6 @@ def of(evidence: Evidence) -> pd.DataFrame:
 
 
 def _objects(values: Iterable[Any]) -> pd.Series:
-    import pandas as pd
-
     return pd.Series(list(values), dtype=object)
 
 

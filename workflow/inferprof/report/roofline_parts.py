@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.report.common import short_kernel
@@ -17,9 +19,6 @@ from inferprof.tables.limits import roofline
 from inferprof.tables.nodes import attribution, node_roofline
 from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
 from inferprof.units import GIGA, MEGA
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TOP = 3
 SURE = 0.8

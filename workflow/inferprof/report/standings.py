@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.tables.limits import pareto
 from inferprof.tables.records import KEY, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def of(evidence: Evidence) -> pd.DataFrame:

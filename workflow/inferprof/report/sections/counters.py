@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_us, optional, path_of, short_kernel
@@ -14,9 +16,6 @@ from inferprof.report.profiled import Profile, first_of, profiles
 from inferprof.report.section import Section
 from inferprof.tables.counters.ncu_timeline import against_timeline
 from inferprof.tables.records import key_of, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TOP_KERNELS: Final = 3
 PERCENTAGES: Final = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, in_mib, optional, path_of
 from inferprof.report.documents import Engine
@@ -15,9 +17,6 @@ from inferprof.report.numbers import count, percent, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.nodes import engine_layers
 from inferprof.tables.records import rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     Column("machine", "for"),

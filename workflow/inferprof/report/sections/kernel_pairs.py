@@ -7,7 +7,9 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof.case import QUANTIZE, REFERENCE
 from inferprof.report.evidence import Evidence
@@ -18,9 +20,6 @@ from inferprof.report.profiled import Profile, caution, chosen
 from inferprof.report.section import Section
 from inferprof.tables.records import Key, key_of, options_of, paired_without, rows_of
 from inferprof.tables.trace.kernel_compare import by_class, side_by_side
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Pair = tuple[Profile, Profile]
 
@@ -70,8 +69,6 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _compared(pairs: list[Pair]) -> list[tuple[Pair, pd.DataFrame, pd.DataFrame]]:
     """Each pair with its kernels side by side, by class and by name."""
-    import pandas as pd
-
     before, after = (
         pd.concat([profile.kernels.assign(pair=place) for place, profile in enumerate(side)])
         for side in zip(*pairs, strict=True)

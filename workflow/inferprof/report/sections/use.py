@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof.case import STAGES
 from inferprof.report import break_even, link
@@ -14,9 +16,6 @@ from inferprof.report.numbers import significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, first_rounds, key_of, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RESOURCES = {
     "load_ns": ("load_ms", "load ms"),
