@@ -240,13 +240,15 @@ def _settled(frames: Frames, precision: str) -> Peer | None:
 
 
 _NEEDS: Final = ("cpu", "record")
-THREADS = Check(
-    "cpu_threads", "Threads wait for cores, or leave them idle", "host", "case", _NEEDS, _threads, by="variant"
-)
-LIMIT = Check("cpu_limit", "Near the limit of the CPU", "device", "case", _NEEDS, _limit, by="model")
-TYPES = Check(
-    "cpu_operators", "Operators that take longest on the CPU", "engine", "case", ("cpu",), _operators, by="model"
-)
+THREADS = Check("cpu_threads", "Threads wait for cores, or leave them idle", "host", _NEEDS, _threads, by="variant")
+LIMIT = Check("cpu_limit", "Near the limit of the CPU", "device", _NEEDS, _limit, by="model")
+TYPES = Check("cpu_operators", "Operators that take longest on the CPU", "engine", ("cpu",), _operators, by="model")
 CONVERTED = Check(
-    "cpu_conversions", "Conversions cost more than they save", "engine", "model", _NEEDS, _conversions, by="model"
+    "cpu_conversions",
+    "Conversions cost more than they save",
+    "engine",
+    _NEEDS,
+    _conversions,
+    by="model",
+    scope="model",
 )

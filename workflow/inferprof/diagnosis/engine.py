@@ -294,22 +294,20 @@ def _loop(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
 
 
 FORMAT_CONVERSIONS = Check(
-    "conversions", "Casts, reformats and quantizers", "engine", "case", ("gpu",), _conversions, by="model"
+    "conversions", "Casts, reformats and quantizers", "engine", ("gpu",), _conversions, by="model"
 )
-PRECISION = Check("precision", "Formats that ran", "engine", "case", ("gpu",), _precision, by="model")
-UNFUSED_ATTENTION = Check(
-    "unfused_attention", "Attention in pieces", "engine", "case", ("gpu",), _attention, by="model"
-)
+PRECISION = Check("precision", "Formats that ran", "engine", ("gpu",), _precision, by="model")
+UNFUSED_ATTENTION = Check("unfused_attention", "Attention in pieces", "engine", ("gpu",), _attention, by="model")
 QUANTIZATION = Check(
-    "quantization", "Quantized, and slower", "engine", "model", ("gpu", "record"), _quantization, by="precision"
+    "quantization", "Quantized, and slower", "engine", ("gpu", "record"), _quantization, by="precision", scope="model"
 )
 FAR_BEHIND_OTHERS = Check(
     "far_behind",
     "Far behind the model's other cases",
     "engine",
-    "model",
     ("gpu", "record"),
     _far_behind,
     by="profilers",
+    scope="model",
 )
-KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", "case", ("gpu",), _loops, by="model")
+KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", ("gpu",), _loops, by="model")

@@ -92,4 +92,4 @@ def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     )
 
 
-FALLBACK = Check("fallback", "Nodes with another provider", "engine", "case", ("gpu",), _fallback, by="model")
+FALLBACK = Check("fallback", "Nodes with another provider", "engine", ("gpu",), _fallback, by="model")

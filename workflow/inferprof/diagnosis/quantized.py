@@ -190,8 +190,8 @@ QUANTIZED_WEIGHTS = Check(
     "quantized_weights",
     "Quantized weights that cost time",
     "engine",
-    "model",
     ("gpu", "record"),
     _weights,
     by="model",
+    scope="model",
 )

@@ -199,14 +199,7 @@ def traced(frames: Frames) -> pd.DataFrame:
     return frames.of_tool(str(frames.tool))
 
 
-LATE_RANK = Check(
-    "late_rank", "A GPU waits for another in collectives", "device", "case", ("gpu", "timeline"), _late_rank
-)
+LATE_RANK = Check("late_rank", "A GPU waits for another in collectives", "device", ("gpu", "timeline"), _late_rank)
 EXPOSED_COMMUNICATION = Check(
-    "exposed_communication",
-    "Communication is not hidden behind computation",
-    "device",
-    "case",
-    ("gpu", "timeline"),
-    _exposed,
+    "exposed_communication", "Communication is not hidden behind computation", "device", ("gpu", "timeline"), _exposed
 )

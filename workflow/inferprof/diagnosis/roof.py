@@ -168,4 +168,4 @@ def _look(frames: Frames) -> str:
     return "Count what the longest kernels do: nsys and ncu under `profilers:`."
 
 
-ROOF = Check("roof", "Distance from the roofline", "kernel", "case", ("gpu",), _roof, by="kernel")
+ROOF = Check("roof", "Distance from the roofline", "kernel", ("gpu",), _roof, by="kernel")

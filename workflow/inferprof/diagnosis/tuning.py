@@ -179,4 +179,4 @@ def _us(row: Row) -> str:
     return "an unknown time" if row["median_ns"] is None else f"{row['median_ns'] / NS_PER_US:.3g} µs"
 
 
-TUNING = Check("tuning", "Choices of autotuned kernels", "engine", "model", ("gpu", "record"), _tuning)
+TUNING = Check("tuning", "Choices of autotuned kernels", "engine", ("gpu", "record"), _tuning, scope="model")
