@@ -10,7 +10,7 @@ import pandas as pd
 
 from inferprof import registry
 from inferprof.case import BATCH, Shape
-from inferprof.report import fidelity, standings
+from inferprof.report import fidelity
 from inferprof.report.common import name_of, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.profiled import Profile, chosen, first_of
@@ -50,7 +50,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     roofs = evidence.roofline[[*KEY, *roofline.FOR_PLOTS]].astype(roofline.FOR_PLOTS)
     frame = frame.merge(roofs, on=KEY, how="left", validate="one_to_one")
     frame = frame.merge(_speed_ups(evidence), on=KEY, how="left", validate="one_to_one")
-    table = evidence.once(standings.of)[[*KEY, "standing", "against"]]
+    table = evidence.once(fidelity.standings)[[*KEY, "standing", "against"]]
     frame = frame.merge(table, on=KEY, how="left", validate="one_to_one")
     frame.loc[frame.apply(lambda row: name_of(row) == evidence.baseline, axis=1), "verdict"] = "baseline"
     traced = first_of(evidence, registry.tracers(), _has_iteration)
