@@ -241,7 +241,7 @@ def test_a_new_plug_in_and_a_change_to_one_are_news_to_what_is_made_with_them(
 ) -> None:
     packages = "inferprof.diagnosis", "inferprof.plots"
     before = registry.sources(*packages)
-    assert {"unsteady_host", "waterfall"} <= set(before)
+    assert {"unsteady_host", "stacked"} <= set(before)
     add("A = 1")
     with_it = registry.sources(*packages)
     add("A = 2")

@@ -12,7 +12,7 @@ import pandas as pd
 from inferprof import registry, spread
 from inferprof.errors import failure_of, meant
 from inferprof.plots import engine_graph, render
-from inferprof.plots.waterfall import WATERFALL, in_card
+from inferprof.plots.stacked import WATERFALL, in_card
 from inferprof.plugins import Plot
 from inferprof.report import answers, plot_frame
 from inferprof.report.common import few
