@@ -15,7 +15,7 @@ from typing import Final, Literal
 from inferprof import config as configs
 from inferprof import registry
 from inferprof.backends import refusals
-from inferprof.case import EXCLUDED, Case, Shape, Variant
+from inferprof.case import CASE_KEYS, EXCLUDED, Case, Shape, Variant
 from inferprof.machine.hardware import Machine
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Backend
@@ -24,7 +24,6 @@ from inferprof.precisions import unconvertible
 GPU_OPTIONS = ("cuda_graph", "tf32")
 EARLIER: Final = "REPORT.earlier.txt"
 """Beside a report of refusals alone: the report that it took the place of."""
-CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 
 
 @dataclass(frozen=True)

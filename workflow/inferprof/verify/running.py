@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inferprof import bundles, escape, processes, progress
-from inferprof.case import Case
+from inferprof.case import Case, outcomes_csv
 from inferprof.errors import CaseFailed, UserError, unknown
 from inferprof.files import make_folder, write_json, write_text
 from inferprof.machine import hardware
@@ -102,7 +102,7 @@ def _write(out: Path, content: Mapping[str, Any]) -> None:
 def _bundle(out: Path, machine: str, started: str) -> str:
     """Write what was measured and said as a bundle; its name, or why there is none: that must not cost the table."""
     cases = _measured(out / machine / "benchmark", started)
-    write_text(out / "reports" / STUDY / "cases.csv", _cases_csv(machine, cases))
+    write_text(out / "reports" / STUDY / "cases.csv", outcomes_csv(machine, ((case, "run", "") for case in cases)))
     try:
         return bundles.write(out, STUDY, machine, out=out / f"{STUDY}.bundle.zip").path.name
     except UserError as error:
@@ -113,13 +113,6 @@ def _measured(benchmark: Path, started: str) -> list[Case]:
     """The cases of this verify's records."""
     paths = [path for path, record in records_since(benchmark, started)]
     return list(dict.fromkeys(Case.from_path(str(path.parent)) for path in paths))
-
-
-def _cases_csv(machine: str, cases: Sequence[Case]) -> str:
-    """The cases as a study has them, so that a bundle can be made, and a report of it."""
-    head = ["machine", *(field.name for field in dataclasses.fields(Case)), "outcome", "reason"]
-    rows = [head, *([machine, *dataclasses.astuple(case), "run", ""] for case in cases)]
-    return "".join(f"{','.join(row)}\n" for row in rows)
 
 
 def exit_code(content: Mapping[str, Any]) -> int:
