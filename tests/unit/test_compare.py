@@ -19,7 +19,7 @@ import pytest
 from tests.unit.facts import facts, mentions, naming, states
 from tests.unit.made_records import made
 
-from inferprof import cli, compare, compare_folders, compare_text
+from inferprof import cli, compare, compare_sides, compare_text
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.tables import records
@@ -430,7 +430,7 @@ def test_records_of_another_schema_are_refused(tmp_path):
         UserError,
         match=naming("r0.json", "schema", "1", "benchmark", "not", "inferprof"),
     ):
-        compare_folders.read(write(tmp_path, [record(schema=2)]))
+        compare_sides.read(write(tmp_path, [record(schema=2)]))
 
 
 def test_a_gate_that_would_compare_nothing_is_refused():
@@ -497,22 +497,22 @@ def test_a_number_that_is_none_fails_the_gate(tmp_path, capsys, ns, place):
 def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_folder(tmp_path):
     a = write(tmp_path / "a", rounds())
     (a / "gpu-9000-sm90-abc").rename(a / "renamed")
-    assert len(compare_folders.read(a).records) == 5
+    assert len(compare_sides.read(a).records) == 5
     first, second = sorted(a.rglob("r?.json"))[:2]
     whole = second.read_text()
     second.write_text(first.read_text())
     with pytest.raises(UserError, match=naming("round", "0", "not", "r1")):
-        compare_folders.read(a)
+        compare_sides.read(a)
     second.write_text(whole.replace('"gpu-9000-sm90-abc"', '"another"'))
     with pytest.raises(UserError, match="several machines: another, gpu-9000"):
-        compare_folders.read(a)
+        compare_sides.read(a)
 
 
 def test_a_folder_that_was_copied_beside_itself_is_refused(tmp_path):
     a = write(tmp_path / "a", rounds())
     shutil.copytree(a / "gpu-9000-sm90-abc", a / "gpu-9000-sm90-abc (copy)")
     with pytest.raises(UserError, match=naming("round 0", "twice")):
-        compare_folders.read(a)
+        compare_sides.read(a)
 
 
 @pytest.mark.parametrize("name", ["r1 (copy).json", "r1.sync-conflict.json", "r\u00b2.json", "rx.json"])
@@ -522,6 +522,6 @@ def test_a_copy_of_a_record_beside_it_is_named(tmp_path, name):
     shutil.copy(first, first.with_name(name))
     machine, _, *case, _ = first.relative_to(a).parts
     planned = pd.DataFrame([[machine, *case, "run", ""]], columns=records.CASES_COLUMNS)
-    for read in (lambda: compare_folders.read(a), lambda: records.read(a, planned)):
+    for read in (lambda: compare_sides.read(a), lambda: records.read(a, planned)):
         with pytest.raises(UserError, match=naming(name, "round 1")):
             read()

@@ -13,9 +13,9 @@ from typing import Literal
 
 import msgspec
 
-from inferprof import compare_folders, compare_hosts, stats
+from inferprof import compare_sides, stats
 from inferprof.case import THRESHOLD, Case
-from inferprof.compare_folders import Fidelity
+from inferprof.compare_sides import Fidelity
 from inferprof.documents.record import Boundary as Loop
 from inferprof.documents.record import Record
 from inferprof.errors import UserError
@@ -83,7 +83,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     cases: tuple[CaseComparison, ...]
     asked: Asked = Asked()
-    fidelity: Fidelity = compare_folders.NONE_COMPARED
+    fidelity: Fidelity = compare_sides.NONE_COMPARED
     unlisted: tuple[str, ...] = ()
     """Compared cases that no study of A or B has, where their folders hold studies."""
 
@@ -106,10 +106,10 @@ class Comparison:
 
 def compare(a: Path, b: Path, asked: Asked = Asked()) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
-    of_a, of_b = compare_folders.read(a), compare_folders.read(b)
+    of_a, of_b = compare_sides.read(a), compare_sides.read(b)
     compared = compare_records(of_a.records, of_b.records, (str(a), str(b)), asked)
     left_over = tuple(sorted({*of_a.unlisted, *of_b.unlisted}))
-    return replace(compared, fidelity=compare_folders.fidelity(of_a, of_b), unlisted=left_over)
+    return replace(compared, fidelity=compare_sides.fidelity(of_a, of_b), unlisted=left_over)
 
 
 def exit_code(comparison: Comparison) -> int:
@@ -198,8 +198,8 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, asked: Asked) -> CaseCompari
         ratio = _gated(
             ratio, [(side, _doubt([rounds[i] for i in common], boundary)) for side, rounds in (("A", a), ("B", b))]
         )
-        if compare_hosts.on_cpu(case, [*a.values(), *b.values()]):
-            ratio = compare_hosts.beyond(ratio, list(a.values()), list(b.values()))
+        if compare_sides.on_cpu(case, [*a.values(), *b.values()]):
+            ratio = compare_sides.beyond(ratio, list(a.values()), list(b.values()))
     return CaseComparison(
         case,
         boundary,
@@ -295,7 +295,7 @@ def _cautions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:
     if any(other != outputs[0] for other in outputs):
         yield "outputs differ"
     replayed = all(record.protocol.get("graph") for record in (*a, *b))
-    if not replayed and (slower := compare_hosts.slower(a, b)):
+    if not replayed and (slower := compare_sides.slower(a, b)):
         yield slower
 
 
@@ -306,8 +306,8 @@ def _differences(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Differenc
         left, right = (", ".join(sorted(side.get(what, {"none"}))) for side in (of_a, of_b))
         if left != right:
             yield Difference(what, left, right)
-    if slower := compare_hosts.slower(a, b):
-        sides = (f"{compare_hosts.yardstick(side) / NS_PER_MS:.3g} ms" for side in (a, b))
+    if slower := compare_sides.slower(a, b):
+        sides = (f"{compare_sides.yardstick(side) / NS_PER_MS:.3g} ms" for side in (a, b))
         yield Difference(f"the host's yardstick ({slower}: what waits for launches too)", *sides)
 
 

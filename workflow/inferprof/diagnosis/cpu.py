@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from inferprof import registry
 from inferprof.case import REFERENCE
 from inferprof.diagnosis.kernel_time import roofs_of
-from inferprof.diagnosis.peers import Peer, peer_of
-from inferprof.diagnosis.times import RECORDS, percent
+from inferprof.diagnosis.times import RECORDS, Peer, peer_of, percent
 from inferprof.documents import Environment
 from inferprof.documents.record import Threads
 from inferprof.findings import (

@@ -21,8 +21,7 @@ from inferprof.diagnosis.kernel_time import (
     short,
     trace_of,
 )
-from inferprof.diagnosis.peers import compared_by, peer_of
-from inferprof.diagnosis.times import percent
+from inferprof.diagnosis.times import compared_by, peer_of, percent
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs

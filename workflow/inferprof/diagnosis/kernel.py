@@ -22,8 +22,7 @@ from inferprof.diagnosis.kernel_time import (
     owner_of,
     short,
 )
-from inferprof.diagnosis.peers import peer_of
-from inferprof.diagnosis.times import percent
+from inferprof.diagnosis.times import peer_of, percent
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs

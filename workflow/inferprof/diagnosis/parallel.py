@@ -7,9 +7,8 @@ from typing import Final
 
 from inferprof.case import PARALLEL
 from inferprof.diagnosis.host import LAUNCH_BOUND, graph_advice
-from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.ranks import EXPOSED, collective_rows, traced, wide
-from inferprof.diagnosis.times import RECORDS, percent, require_undistorted
+from inferprof.diagnosis.times import RECORDS, compared_by, peer_of, percent, require_undistorted
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits import link_speed

@@ -10,8 +10,7 @@ import pandas as pd
 
 from inferprof.case import QUANTIZE
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
-from inferprof.diagnosis.peers import compared_by, peer_of
-from inferprof.diagnosis.times import RECORDS, percent
+from inferprof.diagnosis.times import RECORDS, compared_by, peer_of, percent
 from inferprof.documents.record import Record
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, PairedCase, Threshold
 from inferprof.plugins import Check

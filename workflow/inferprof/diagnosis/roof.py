@@ -18,8 +18,7 @@ from inferprof.diagnosis.kernel_time import (
     rows_counted,
     short,
 )
-from inferprof.diagnosis.peers import peer_of
-from inferprof.diagnosis.times import bare_ns
+from inferprof.diagnosis.times import bare_ns, peer_of
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
 from inferprof.plugins import Check
