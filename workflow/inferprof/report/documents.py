@@ -11,7 +11,8 @@ import pandas as pd
 
 from inferprof import documents, registry
 from inferprof.case import EXCLUDED, Case
-from inferprof.documents import Build, Cost, Diagnosis, Kind, Outcome, Partition, Serving, Trail, Trtexec, Watched
+from inferprof.documents import Build, Cost, Diagnosis, Kind, Partition, Serving, Trail, Trtexec, Watched
+from inferprof.documents.base import Outcome
 from inferprof.errors import UserError
 from inferprof.tables import records
 
