@@ -30,10 +30,11 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from inferprof import report
 from inferprof.documents import Bundle
 from inferprof.errors import UserError
 from inferprof.files import read_json
-from inferprof.report import bundled, numbers
+from inferprof.report import numbers
 from inferprof.report.model import NOT_MEASURED
 from inferprof.tables.records import CASE_KEY, read_cases
 
@@ -45,7 +46,7 @@ BUNDLE, TEMPLATE, SOLUTION = "bundle.zip", "solution.md.j2", "SOLUTION.md"
 def document(folder: Path, work: Path) -> str:
     """The solution of one puzzle; its report is left in `work`. Raises UserError for a bundle that is not whole."""
     shutil.rmtree(work, ignore_errors=True)
-    manifest = bundled.write(folder / BUNDLE, work)
+    manifest = report.write_bundle(folder / BUNDLE, work)
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "number": _dashed(numbers.significant),

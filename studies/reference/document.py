@@ -22,11 +22,10 @@ from typing import Any
 
 import pandas as pd
 
-from inferprof import documents
+from inferprof import documents, report
 from inferprof.documents import Environment
 from inferprof.errors import UserError
 from inferprof.files import read_json
-from inferprof.report import bundled
 from inferprof.report.common import name_of
 from inferprof.report.model import NOT_MEASURED
 from inferprof.report.numbers import significant
@@ -121,7 +120,7 @@ def document(folder: Path, work: Path) -> str:
 def _part(bundle: Path, out: Path) -> str:
     """A heading, what was measured with what, and the table of one bundle."""
     shutil.rmtree(out, ignore_errors=True)
-    facts = bundled.write(bundle, out)
+    facts = report.write_bundle(bundle, out)
     table = out / "reports" / facts.study / "csv"
     installed = {name: facts.packages.get(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in installed.items() if isinstance(version, str))
@@ -164,7 +163,7 @@ def kept(bundle: Path, reference: Path) -> Path:
     Raises UserError for anything but a whole bundle of that study.
     """
     with tempfile.TemporaryDirectory() as folder:
-        facts = bundled.write(bundle, Path(folder, "out"))
+        facts = report.write_bundle(bundle, Path(folder, "out"))
     if facts.study != VERIFIED:
         raise UserError(f"{bundle} is of the study {facts.study}: give what `make verify` wrote, verify.bundle.zip")
     box = re.sub(r"-sm\d+-.*|-[0-9a-f]{8}$", "", facts.machine)

@@ -32,11 +32,10 @@ import pytest
 import yaml
 from tests.unit.facts import facts, mentions, naming
 
-from inferprof import bundles, cli, compare_folders, files, report
+from inferprof import bundles, cli, compare_sides, files, report
 from inferprof.bundles import archive
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.report import bundled
 
 MACHINE = "gpu-9000-sm90-abc"
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
@@ -209,7 +208,7 @@ def test_the_manifest_says_what_it_is_of(bundle: Path) -> None:
 def test_an_unpacked_bundle_is_diagnosed_and_reported_where_asked(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bundled, "write", lambda bundle, out, cores: bundles.unbundle(bundle, out))
+    monkeypatch.setattr(report, "write_bundle", lambda bundle, out, cores: bundles.unbundle(bundle, out))
     out = tmp_path / "out"
     assert cli.main(["unbundle", str(bundle), "--out", str(out), "--report"]) == 0
     expected = f"its report, of its cases diagnosed anew:\n{out}/reports/study/REPORT.txt\n"
@@ -537,7 +536,7 @@ def test_a_name_in_a_table_that_leads_elsewhere_is_refused_before_anything_is_wr
 ) -> None:
     rewritten(bundle, named(column, name))
     before = sorted(tmp_path.rglob("*"))
-    for asked in (bundles.unbundle, bundled.write):
+    for asked in (bundles.unbundle, report.write_bundle):
         with pytest.raises(UserError, match=naming(str(column), "part of a path")) as refused:
             asked(bundle, tmp_path / "new" / "out")
         assert "\n" not in str(refused.value)
@@ -548,7 +547,7 @@ def test_a_report_that_is_refused_leaves_nothing_and_speaks_of_out(bundle: Path,
     rewritten(bundle, added("reports/study/config.json", b"{}"))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=f"{tmp_path}/out/reports/study/config.json"):
-        bundled.write(bundle, tmp_path / "out")
+        report.write_bundle(bundle, tmp_path / "out")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -696,10 +695,10 @@ def test_a_report_empties_no_folder_that_is_a_link(results: Path, tmp_path: Path
 
 
 def test_two_bundles_are_compared(results: Path, bundle: Path, tmp_path: Path) -> None:
-    assert [record.machine for record in compare_folders.read(bundle).records] == [MACHINE]
+    assert [record.machine for record in compare_sides.read(bundle).records] == [MACHINE]
     rewritten(bundle, altered)
     with pytest.raises(UserError, match=naming("another size or content", "manifest")):
-        compare_folders.read(bundle)
+        compare_sides.read(bundle)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(bundle: Path, tmp_path: Path) -> None:
@@ -715,7 +714,7 @@ def test_a_tar_that_is_damaged_or_climbs_out_is_one_line(results: Path, tmp_path
     if kind == "cut":
         path.write_bytes(path.read_bytes()[:-200_000])
     with pytest.raises(UserError, match=naming("climbs out")):
-        compare_folders.read(path)
+        compare_sides.read(path)
 
 
 def test_the_command_line_says_how_to_get_the_report(

@@ -19,7 +19,7 @@ import pytest
 from tests.unit.facts import facts, mentions, naming, states
 from tests.unit.made_records import made
 
-from inferprof import cli, compare, compare_folders, compare_text
+from inferprof import cli, compare, compare_sides, compare_text
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.tables import records
@@ -430,7 +430,7 @@ def test_records_of_another_schema_are_refused(tmp_path):
         UserError,
         match=naming("r0.json", "schema", "1", "benchmark", "not", "inferprof"),
     ):
-        compare_folders.read(write(tmp_path, [record(schema=2)]))
+        compare_sides.read(write(tmp_path, [record(schema=2)]))
 
 
 def test_a_gate_that_would_compare_nothing_is_refused():
@@ -526,22 +526,22 @@ def test_an_accuracy_that_cannot_be_read_does_not_pass(tmp_path):
 def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_folder(tmp_path):
     a = write(tmp_path / "a", rounds())
     (a / "gpu-9000-sm90-abc").rename(a / "renamed")
-    assert len(compare_folders.read(a).records) == 5
+    assert len(compare_sides.read(a).records) == 5
     first, second = sorted(a.rglob("r?.json"))[:2]
     whole = second.read_text()
     second.write_text(first.read_text())
-    (why,) = compare_folders.read(a).damaged.values()
+    (why,) = compare_sides.read(a).damaged.values()
     assert mentions(why, "round", "0", "not", "r1")
     second.write_text(whole.replace('"gpu-9000-sm90-abc"', '"another"'))
     with pytest.raises(UserError, match="several machines: another, gpu-9000"):
-        compare_folders.read(a)
+        compare_sides.read(a)
 
 
 def test_a_folder_that_was_copied_beside_itself_is_refused(tmp_path):
     a = write(tmp_path / "a", rounds())
     shutil.copytree(a / "gpu-9000-sm90-abc", a / "gpu-9000-sm90-abc (copy)")
     with pytest.raises(UserError, match=naming("round 0", "twice")):
-        compare_folders.read(a)
+        compare_sides.read(a)
 
 
 @pytest.mark.parametrize("name", ["r1 (copy).json", "r1.sync-conflict.json", "r\u00b2.json", "rx.json"])
@@ -551,7 +551,7 @@ def test_a_copy_of_a_record_beside_it_is_named(tmp_path, name):
     shutil.copy(first, first.with_name(name))
     machine, _, *case, _ = first.relative_to(a).parts
     planned = pd.DataFrame([[machine, *case, "run", ""]], columns=records.CASES_COLUMNS)
-    side, read = compare_folders.read(a), records.read(a, planned)
+    side, read = compare_sides.read(a), records.read(a, planned)
     (why,) = side.damaged.values()
     assert mentions(why, name, "round 1") and len(side.records) == 5
     (lost,) = records.rows_of(read[read["status"].eq(records.DAMAGED)])

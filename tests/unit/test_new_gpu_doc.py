@@ -15,8 +15,7 @@ from tests.unit.verify.conftest import blackwell as blackwell
 
 from inferprof import commands, registry
 from inferprof.machine.hardware import Machine
-from inferprof.verify.next_steps import GUIDE, SYMPTOMS, Symptom
-from inferprof.verify.rows import BACKENDS, ROWS
+from inferprof.verify.rows import BACKENDS, GUIDE, ROWS, SYMPTOMS, Symptom
 from inferprof.verify.site import Site, case_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]

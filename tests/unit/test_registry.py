@@ -27,7 +27,7 @@ def run(frames):
     return Clear("nothing")
 
 
-ASKED = Check(name={name!r}, title="Made up", level="host", scope="case", needs=(), run=run)
+ASKED = Check(name={name!r}, title="Made up", level="host", needs=(), run=run)
 """
 
 RECEIVE = """

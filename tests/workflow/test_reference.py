@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from tests.unit.facts import mentions
 
-from inferprof import bundles
+from inferprof import bundles, report
 from inferprof.errors import UserError
-from inferprof.report import bundled
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(REPOSITORY / "studies/reference/document.py"))
@@ -33,7 +32,7 @@ def test_the_page_of_a_gpu_agrees_with_its_bundles(folder: Path, tmp_path: Path)
 
 
 def test_the_page_of_the_baseline_study_is_light_and_complete(tmp_path: Path) -> None:
-    bundled.write(REPOSITORY / "studies/reference/h200/baseline.zip", tmp_path / "out")
+    report.write_bundle(REPOSITORY / "studies/reference/h200/baseline.zip", tmp_path / "out")
     folder = tmp_path / "out/reports/baseline"
     page = (folder / "REPORT.html").read_bytes()
     assert 1_000_000 < len(page) < MAX_PAGE_BYTES

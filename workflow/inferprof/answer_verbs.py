@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args
 
-from inferprof import arguments, flag_values, flags
+from inferprof import arguments, config, flag_values, flags, outcomes
 from inferprof.case import Shape
+from inferprof.documents.serving import PolicyKind, ServingPolicy
 from inferprof.errors import UserError
 from inferprof.files import write_document, write_text
 from inferprof.verbs import say
+
+SHARED: Final = ("precision", "variant", "set", "machine", "probed", "seed")
+"""Flags that `inferprof run` has too."""
+WIDEST: Final = 120
 
 
 def explain(args: argparse.Namespace) -> None:
@@ -21,31 +27,44 @@ def explain(args: argparse.Namespace) -> None:
 
     asked = (args.iteration, args.model)
     if not args.against:
-        cases = explain.explain(args.files, *asked)
-        from inferprof.explain import terminal  # what is refused is refused at once, without the report's libraries
-
-        for part in terminal.of_cases(cases, args.out):
-            say(part)
+        _say_cases(explain.explain(args.files, *asked), args.out)
         return
-    from inferprof.explain import terminal
-
     both = [*args.files, *args.against]
     a, b = explain.one(args.files, *asked, beside=both), explain.one(args.against, *asked, beside=both)
-    for part in terminal.of_difference(a, b, args.model, args.out):
-        say(part)
+    from inferprof.explain import against, against_answer, answer, page
+
+    difference = against.compare(a, b, args.model)
+    say(answer.render_entries(against.title(difference), against_answer.entries(difference), _width(answer.WIDTH)))
+    if args.out:
+        say(f"inferprof: wrote {page.write_difference(difference, args.out)}")
 
 
 def watch(args: argparse.Namespace) -> int:
     """Run a program of your own under nsys, Kineto or ONNX Runtime's profile, and explain what comes out."""
-    from inferprof.explain import terminal, watch
+    from inferprof.explain import watch
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     graphs: Any = "graph" if args.whole_graphs else "node"
     asked = watch.Asked(command, args.tool, args.bare, graphs, args.iteration, args.model)
     cases, code = watch.watch(asked, args.out)
-    for part in terminal.of_cases(cases, args.out):
-        say(part)
+    _say_cases(cases, args.out)
     return int(code != 0)
+
+
+def _say_cases(cases: Sequence[Any], out: Path | None) -> None:
+    """The answers, then where their report is."""
+    from inferprof.explain import answer  # what is refused is refused at once, without the report's libraries
+
+    say("\n\n".join(answer.render(case, _width(answer.WIDTH)) for case in cases))
+    if out:
+        from inferprof.explain import page
+
+        say(f"inferprof: wrote {page.write(cases, out)}")
+
+
+def _width(usual: int) -> int:
+    """The columns of an answer: those of the terminal, where there is one, up to WIDEST."""
+    return min(WIDEST, shutil.get_terminal_size((usual, 25)).columns)
 
 
 def quick(args: argparse.Namespace) -> None:
@@ -58,7 +77,7 @@ def quick(args: argparse.Namespace) -> None:
 
 def links(args: argparse.Namespace) -> int:
     """Measure collectives and copies between this machine's GPUs, by size; without a GPU between processes."""
-    from inferprof import links, outcomes
+    from inferprof import links
 
     document = outcomes.attempt("links", lambda: links.measure(args.gpus), "links")
     if args.out:
@@ -104,6 +123,18 @@ def verify(args: argparse.Namespace) -> int:
     in_colours, width = sys.stdout.isatty(), shutil.get_terminal_size().columns
     say(verify.drawn(content, width) if in_colours else verify.render(content), escaped=in_colours)
     return verify.exit_code(content)
+
+
+def verify_flags(sub: argparse.ArgumentParser) -> None:
+    """Where to work, and which rows to try."""
+    folder = Path("results/verify")
+    sub.add_argument("--out", type=Path, default=folder, metavar="DIR", help=f"folder to work in (default {folder})")
+    sub.add_argument("--only", nargs="+", default=[], metavar="ROW", help="these rows, and those that they need")
+    sub.add_argument(
+        "--minutes", type=flag_values.above_0(), default=10.0, help="time for all rows together (default 10)"
+    )
+    sub.add_argument("--attempt", action="store_true", help="also try what the machine would refuse")
+    sub.add_argument("--engine", type=Path, help="a TensorRT engine of verify's model, instead of building one")
 
 
 def explain_flags(sub: argparse.ArgumentParser) -> None:
@@ -159,3 +190,73 @@ def quick_flags(sub: argparse.ArgumentParser) -> None:
     """A graph, and a shape of it."""
     sub.add_argument("onnx", type=Path, metavar="MODEL", help="an ONNX file")
     sub.add_argument("--shape", metavar="SHAPE", help="b8, b8_s128 (default b1, and 128 for what has no size)")
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Put a case under load: single requests, batches formed by a policy; what was predicted, and what came."""
+    from inferprof.serving import measure, text
+
+    policy = _policy(args)
+    result = measure.measure(_requests(args), policy)
+    write_document(args.out, "serving", result)
+    say(text.render(result))
+    args.at_once = result["status"] == "failed"
+    return outcomes.exit_code(result)
+
+
+def serve_flags(sub: argparse.ArgumentParser) -> None:
+    """The sessions of a server, its policy, and the load."""
+    sub.add_argument("backend", metavar="BACKEND", help="a runtime, e.g. ort_cpu")
+    sub.add_argument(
+        "artifacts", type=Path, nargs="+", metavar="ARTIFACT", help="as for run; one for all shapes, or one each"
+    )
+    sub.add_argument("--shapes", nargs="+", required=True, metavar="SHAPE", help="batch sizes, a session each: b1 b4")
+    flags.of_sessions(sub)
+    sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs and arrivals (default 0)")
+    sub.add_argument("--name", default="serve", help="name of the policy (default serve)")
+    sub.add_argument("--policy", required=True, choices=get_args(PolicyKind), help="dynamic: batches")
+    sub.add_argument("--slo-ms", type=float, required=True, help="the latency objective, ms")
+    sub.add_argument("--max-batch", type=int, help="the largest batch of --shapes (default 1)")
+    sub.add_argument("--max-delay-ms", type=float, help="how long the first of a batch waits for more (default 0)")
+    sub.add_argument("--arrivals", help="poisson (default), constant, gamma:SHAPE, trace:FILE")
+    sub.add_argument(
+        "--percentile", type=float, help="percentile of latency that must meet the objective (default 99)"
+    )
+    sub.add_argument("--loads", type=float, nargs="+", help="rates as shares of the capacity (default 0.5 0.8)")
+    sub.add_argument("--seconds", type=float, help="seconds of each run (default 10)")
+    sub.add_argument("--client-core", action="store_true", help="keep a CPU for the client")
+    sub.add_argument("--no-search", action="store_false", dest="search", help="do not search for the highest rate")
+    pair: dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("LEAST", "MOST")}
+    sub.add_argument("--prompts", **pair, help="tokens of a prompt, of a model with a KV cache")
+    sub.add_argument("--new-tokens", **pair, help="tokens of an answer")
+    sub.add_argument("--tpot-ms", type=float, help="the objective for each further token, ms")
+    sub.add_argument("--budget", type=int, help="tokens of a step of policy continuous (default: as fit)")
+    sub.add_argument("--loadgen", nargs="+", help="scenarios of MLPerf LoadGen to run too: Server, MultiStream …")
+    flags.out(sub)
+
+
+def _policy(args: argparse.Namespace) -> ServingPolicy:
+    """The policy, the load and the objective: those that are given."""
+    given = {name: getattr(args, name, None) for name in ServingPolicy.__struct_fields__}
+    return config.serving_entry({name: value for name, value in given.items() if value is not None})
+
+
+def _requests(args: argparse.Namespace) -> list[Any]:
+    """A run of each batch that a server has a session for, in ascending order."""
+    if len(args.artifacts) not in (1, len(args.shapes)):
+        given = f"{len(args.artifacts)} artifacts for {len(args.shapes)} shapes"
+        raise UserError(f"{given}: give one for all of them, or one for each")
+    artifacts = dict(zip(args.shapes, args.artifacts * len(args.shapes), strict=False))
+    labels = sorted(artifacts, key=lambda label: Shape.parse(label).batch)
+    return [_request(args, label, artifacts[label]) for label in labels]
+
+
+def _request(args: argparse.Namespace, label: str, artifact: Path) -> Any:
+    """The run of a batch, with all flags of `inferprof run` that serve lacks as they are by default."""
+    run = argparse.ArgumentParser()
+    flags.run(run)
+    given = run.parse_args(
+        [args.backend, str(artifact), "--spec", str(args.spec), "--shape", label, "--out", str(args.out)]
+    )
+    vars(given).update({name: getattr(args, name) for name in SHARED})
+    return arguments.run_request(given)

@@ -5,9 +5,11 @@ A case is one combination that is measured by itself.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import PurePosixPath
 from typing import Any, Final, Literal, get_args
 
@@ -235,3 +237,15 @@ class Case:
 
     def __str__(self) -> str:
         return str(self.path)
+
+
+CASE_KEYS: Final = tuple(key.name for key in fields(Case))
+
+
+def outcomes_csv(machine: str, outcomes: Iterable[tuple[Case, str, str]]) -> str:
+    """cases.csv of a study: a row for each case with its outcome, `run` or `refused`, and the reason."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["machine", *CASE_KEYS, "outcome", "reason"])
+    writer.writerows([machine, *astuple(case), outcome, reason] for case, outcome, reason in outcomes)
+    return text.getvalue()

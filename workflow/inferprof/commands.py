@@ -23,7 +23,6 @@ from inferprof import (
     processes,
     progress,
     registry,
-    serve_verb,
     verbs,
 )
 from inferprof.errors import CaseFailed, ToolError, UserError, as_user_error, meant
@@ -106,7 +105,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "build": (verbs.build, flags.build),
     "compile": (verbs.compile_ahead, flags.run),
     "run": (verbs.run, flags.run),
-    "serve": (serve_verb.serve, serve_verb.serve_flags),
+    "serve": (answer_verbs.serve, answer_verbs.serve_flags),
     "trtexec": (verbs.trtexec, flags.trtexec),
     "capture": (verbs.capture, flags.capture),
     "table": (verbs.table, flags.table),
@@ -122,7 +121,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "compare": (verbs.compare, flags.compare),
     "bundle": (verbs.bundle, flags.bundle),
     "unbundle": (verbs.unbundle, flags.unbundle),
-    "verify": (answer_verbs.verify, flags.verify),
+    "verify": (answer_verbs.verify, answer_verbs.verify_flags),
     "unlock": (verbs.unlock, flags.none),
 }
 """Verb → what it does, and what adds its flags."""

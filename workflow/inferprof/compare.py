@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from inferprof import compare_folders, compare_hosts, stats
+from inferprof import compare_sides, stats
 from inferprof.case import THRESHOLD, Case
-from inferprof.compare_folders import Fidelity
+from inferprof.compare_sides import Fidelity
 from inferprof.documents.record import Boundary as Loop
 from inferprof.documents.record import Record
 from inferprof.errors import UserError
@@ -84,7 +84,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     cases: tuple[CaseComparison, ...]
     asked: Asked = Asked()
-    fidelity: Fidelity = compare_folders.NONE_COMPARED
+    fidelity: Fidelity = compare_sides.NONE_COMPARED
     unlisted: tuple[str, ...] = ()
     """Compared cases that no study of A or B has, where their folders hold studies."""
     unread: tuple[str, ...] = ()
@@ -111,11 +111,11 @@ class Comparison:
 
 def compare(a: Path, b: Path, asked: Asked = Asked()) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
-    of_a, of_b = compare_folders.read(a), compare_folders.read(b)
+    of_a, of_b = compare_sides.read(a), compare_sides.read(b)
     compared = compare_records(of_a.records, of_b.records, (str(a), str(b)), asked, (of_a.damaged, of_b.damaged))
     left_over = tuple(sorted({*of_a.unlisted, *of_b.unlisted}))
     unread = (*of_a.unread, *of_b.unread)
-    return replace(compared, fidelity=compare_folders.fidelity(of_a, of_b), unlisted=left_over, unread=unread)
+    return replace(compared, fidelity=compare_sides.fidelity(of_a, of_b), unlisted=left_over, unread=unread)
 
 
 def exit_code(comparison: Comparison) -> int:
@@ -236,8 +236,8 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, asked: Asked) -> CaseCompari
         ratio = _gated(
             ratio, [(side, _doubt([rounds[i] for i in common], boundary)) for side, rounds in (("A", a), ("B", b))]
         )
-        if compare_hosts.on_cpu(case, [*a.values(), *b.values()]):
-            ratio = compare_hosts.beyond(ratio, list(a.values()), list(b.values()))
+        if compare_sides.on_cpu(case, [*a.values(), *b.values()]):
+            ratio = compare_sides.beyond(ratio, list(a.values()), list(b.values()))
     return CaseComparison(
         case,
         boundary,
@@ -333,17 +333,17 @@ def _cautions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:
     if any(other != outputs[0] for other in outputs):
         yield "outputs differ"
     replayed = all(record.protocol.get("graph") for record in (*a, *b))
-    if not replayed and (slower := compare_hosts.slower(a, b)):
+    if not replayed and (slower := compare_sides.slower(a, b)):
         yield slower
 
 
 def _differences(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Difference]:
     """Each condition whose values are not the same in A and in B."""
-    of_a, of_b = compare_hosts.conditions(a), compare_hosts.conditions(b)
+    of_a, of_b = compare_sides.conditions(a), compare_sides.conditions(b)
     for what in sorted(of_a.keys() | of_b.keys()):
         left, right = (", ".join(sorted(side.get(what, {"none"}))) for side in (of_a, of_b))
         if left != right:
             yield Difference(what, left, right)
-    if slower := compare_hosts.slower(a, b):
-        sides = (f"{compare_hosts.yardstick(side) / NS_PER_MS:.3g} ms" for side in (a, b))
+    if slower := compare_sides.slower(a, b):
+        sides = (f"{compare_sides.yardstick(side) / NS_PER_MS:.3g} ms" for side in (a, b))
         yield Difference(f"the host's yardstick ({slower}: what waits for launches too)", *sides)

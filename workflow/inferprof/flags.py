@@ -102,7 +102,8 @@ def build(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("backend", metavar="BACKEND", help="a runtime that builds engines, e.g. tensorrt")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format")
     _model(sub)
-    _case_part(sub)
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    _variant(sub)
     _set(sub, "an option of the builder")
     sub.add_argument(
         "--target", type=flag_values.capability, metavar="CC", help="compute capability of another GPU, e.g. 12.0"
@@ -240,18 +241,6 @@ def compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--variants", nargs=2, metavar=("OF_A", "OF_B"), help="compare these variants' cases alone")
 
 
-def verify(sub: argparse.ArgumentParser) -> None:
-    """Where to work, and which rows to try."""
-    folder = Path("results/verify")
-    sub.add_argument("--out", type=Path, default=folder, metavar="DIR", help=f"folder to work in (default {folder})")
-    sub.add_argument("--only", nargs="+", default=[], metavar="ROW", help="these rows, and those that they need")
-    sub.add_argument(
-        "--minutes", type=flag_values.above_0(), default=10.0, help="time for all rows together (default 10)"
-    )
-    sub.add_argument("--attempt", action="store_true", help="also try what the machine would refuse")
-    sub.add_argument("--engine", type=Path, help="a TensorRT engine of verify's model, instead of building one")
-
-
 def none(sub: argparse.ArgumentParser) -> None:
     """The verb takes none."""
 
@@ -262,12 +251,8 @@ def run(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "artifact", type=Path, metavar="ARTIFACT", help="the .onnx or .engine; for torch the model's YAML"
     )
-    _model(sub)
-    sub.add_argument("--precision", default=REFERENCE, help="the number format of ARTIFACT (default fp32)")
-    _case_part(sub)
-    _set(sub, "an option of the variant")
-    sub.add_argument("--machine", help="slug to record (default: this machine's)")
-    sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    of_sessions(sub)
     sub.add_argument(
         "--hosts",
         type=flag_values.whole(1),
@@ -306,6 +291,16 @@ def run(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def of_sessions(sub: argparse.ArgumentParser) -> None:
+    """What an artifact is, and where it runs: of one run, or of all that a server has."""
+    _model(sub)
+    sub.add_argument("--precision", default=REFERENCE, help="the number format of ARTIFACT (default fp32)")
+    _variant(sub)
+    _set(sub, "an option of the variant")
+    sub.add_argument("--machine", help="slug to record (default: this machine's)")
+    sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
+
+
 def _study(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--study", required=True, type=flag_values.study, help="its folder is RESULTS/reports/STUDY")
@@ -335,8 +330,7 @@ def _model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--spec", type=Path, required=True, help="models/NAME.yaml, or a bare models/NAME.onnx")
 
 
-def _case_part(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+def _variant(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--variant", default="default", help="name of the set of options (default default)")
 
 

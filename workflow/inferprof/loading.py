@@ -1,4 +1,4 @@
-"""What a run loads: the GPUs, the model in a session, and what it is fed with."""
+"""What a run loads: the GPUs, the model in a session, and what it is fed with; what ranks other than 0 do with it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from inferprof.documents.record import Tuning
 from inferprof.errors import CaseFailed
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Gpu
+from inferprof.measure import host_cast
+from inferprof.measure.lane import Lane
 from inferprof.model import data
 from inferprof.plugins import Backend, Feeds, OpenRequest, Session
 from inferprof.ranks import led
@@ -92,3 +94,19 @@ def digest(array: np.ndarray[Any, Any]) -> dict[str, Any]:
         "sha256": hashlib.sha256(content.tobytes()).hexdigest(),
         "finite": bool(np.isfinite(array).all()) if array.dtype.kind == "f" else True,
     }
+
+
+def follow(request: RunRequest, backend: Backend, gpus: Sequence[Gpu]) -> dict[str, Any]:
+    """A rank other than 0: its inferences are those of rank 0."""
+    rank = request.rank
+    assert rank is not None
+    device = device_of(gpus, rank)
+    feeds = host_cast.given_as_half(feeds_of(request), request.variant)
+    with outcomes.opened(backend.open(open_request(request, device))) as session:
+        lane = Lane(session, device, feeds, request.placement)
+        with outcomes.stage("follow"):
+            led.follow(session, device, lane, rank, request.profiling)
+            lane.d2h()
+            outputs = lane.finish()
+        digests = {name: digest(array) for name, array in outputs.items()}
+        return {"memory": session.memory(), "outputs": digests}

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from inferprof import documents, escape, forked, registry
-from inferprof.documents import Kind, Outcome
+from inferprof.documents import Kind
+from inferprof.documents.base import Outcome
 from inferprof.errors import (
     LAST_EXIT_CODE,
     CaseFailed,

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from inferprof import config as configs
 from inferprof import registry
 from inferprof.backends import refusals
-from inferprof.case import BATCH, EXCLUDED, Case, Shape, Variant
+from inferprof.case import BATCH, CASE_KEYS, EXCLUDED, Case, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.model.model_spec import InputSpec, ModelSpec
@@ -29,7 +29,6 @@ from inferprof.yaml_file import read_yaml
 GPU_OPTIONS = ("cuda_graph", "tf32")
 EARLIER: Final = "REPORT.earlier.txt"
 """Beside a report of refusals alone: the report that it took the place of."""
-CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 
 
 @dataclass(frozen=True)

@@ -319,12 +319,12 @@ class Check:
     name: str
     title: str
     level: Level
-    scope: Literal["case", "model"]
-    """model: it looks at the model's other cases too (Frames.peers)."""
     needs: tuple[Need, ...]
     run: Callable[[Frames], list[Finding] | Clear]
     by: ChangedBy = "caller"
     """Who or what changes where its advice is followed, unless a finding says more: Finding.change."""
+    scope: Literal["case", "model"] = "case"
+    """model: it looks at the model's other cases too (Frames.peers)."""
 
 
 # --- plots -----------------------------------------------------------------------------------------------------

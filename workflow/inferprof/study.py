@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import hashlib
-import io
 import itertools
 import json
 import os
@@ -18,13 +16,13 @@ from typing import Any
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
 from inferprof.backends import refusals
-from inferprof.case import EXCLUDED, OF_DUELS, PARALLEL, Case, OptionValue, Shape, Variant
+from inferprof.case import EXCLUDED, OF_DUELS, PARALLEL, Case, OptionValue, Shape, Variant, outcomes_csv
 from inferprof.cluster import Request
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.model.model_spec import ModelSpec, discover, is_unsized
-from inferprof.planning import CASE_KEYS, Planned
+from inferprof.planning import Planned
 from inferprof.precisions import unconvertible
 
 FIRST, EARLY = 2_000_000, 5_000_000
@@ -314,14 +312,10 @@ def aot_capability(machine: str) -> tuple[int, int] | None:
 
 
 def cases_csv(study: Study) -> str:
-    """cases.csv: one row per case with its outcome and reason, in the study's order."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["machine", *CASE_KEYS, "outcome", "reason"])
-    for planned in study.planned:
-        case = [getattr(planned.case, key) for key in CASE_KEYS]
-        writer.writerow([study.machine.slug, *case, planned.outcome, planned.reason])
-    return text.getvalue()
+    """cases.csv, in the study's order."""
+    return outcomes_csv(
+        study.machine.slug, ((planned.case, planned.outcome, planned.reason) for planned in study.planned)
+    )
 
 
 def fingerprint(study: Study) -> str:

@@ -214,10 +214,13 @@ def bundle(args: argparse.Namespace) -> None:
 def unbundle(args: argparse.Namespace) -> None:
     """Unpack a bundle as a new results folder; one that is damaged or hostile is refused."""
     from inferprof import bundles
-    from inferprof.report import bundled
 
-    cores = len(os.sched_getaffinity(0))
-    manifest = bundled.write(args.bundle, args.out, cores) if args.report else bundles.unbundle(args.bundle, args.out)
+    if args.report:
+        from inferprof import report
+
+        manifest = report.write_bundle(args.bundle, args.out, len(os.sched_getaffinity(0)))
+    else:
+        manifest = bundles.unbundle(args.bundle, args.out)
     say(bundles.render(manifest, args.out, reported=args.report))
     if args.report:
         _say_answer(args.out / "reports" / manifest.study / "REPORT.txt")

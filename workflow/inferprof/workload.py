@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from inferprof import documents, following, loading, outcomes, progress, registry
+from inferprof import documents, loading, outcomes, progress, registry
 from inferprof.device import Device
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
+from inferprof.documents.base import SELF_CHECK
 from inferprof.documents.record import SCHEMA, SelfCheck
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware, provenance
@@ -90,7 +91,7 @@ def _on_ranks(hosts: Hosts, request: RunRequest, backend: Backend, gpus: Sequenc
 
     def work(rank: Rank) -> dict[str, Any]:
         own = replace(request, rank=rank, streams=1)
-        return _content(own, backend, gpus) if rank.leads else following.follow(own, backend, gpus)
+        return _content(own, backend, gpus) if rank.leads else loading.follow(own, backend, gpus)
 
     content, *others = supervise.run(request.world, work, hosts=hosts)
     watched = content.get("ranks", [{}] * (1 + len(others)))
@@ -169,7 +170,7 @@ def _verdict(checks: Mapping[str, SelfCheck]) -> dict[str, Any]:
     failed = [f"{name}: {c.detail}" for name, c in checks.items() if c.passed is False]
     if not failed:
         return {"status": "ok", "reason": None}
-    return {"status": "failed", "stage": documents.SELF_CHECK, "reason": f"self-check {'; '.join(failed)}"}
+    return {"status": "failed", "stage": SELF_CHECK, "reason": f"self-check {'; '.join(failed)}"}
 
 
 def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, SelfCheck]:

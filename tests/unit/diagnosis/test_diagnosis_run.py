@@ -36,7 +36,7 @@ def check(answer: list[Finding] | Clear | NotAssessed, needs: tuple[Need, ...] =
             raise answer
         return answer
 
-    return Check("asked", "Asked", "host", "case", needs, asked)
+    return Check("asked", "Asked", "host", needs, asked)
 
 
 def test_everything_that_a_check_needs_and_does_not_have_is_named() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from inferprof.case import Case
-from inferprof.diagnosis.peers import compared_by, peer_of
+from inferprof.diagnosis.times import compared_by, peer_of
 
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
 CPU = dataclasses.replace(CASE, precision="int8", backend="ort_cpu")

@@ -24,16 +24,14 @@ from inferprof.plots import (
     graph_memory,
     iteration,
     latency,
-    profile,
     render,
     roofline,
     serving,
     speed_up,
-    stages,
+    stacked,
     style,
     telemetry,
     tuning,
-    waterfall,
 )
 from inferprof.tables import graph_memory as graph_memory_table
 from inferprof.tables import tuning as tuning_table
@@ -141,7 +139,7 @@ def test_of_too_many_lines_each_runtime_keeps_its_fastest():
 
 
 def test_stage_shares_fill_the_bar():
-    ax = stages.STACKED.draw(measurements()).axes[0]
+    ax = stacked.STAGES_OF_CASES.draw(measurements()).axes[0]
     ends = [patch.get_path().get_extents(patch.get_patch_transform()).x1 for patch in ax.patches]
     assert max(ends) == pytest.approx(100.0)
 
@@ -149,7 +147,7 @@ def test_stage_shares_fill_the_bar():
 def test_the_parts_of_the_waterfall_fill_the_median_and_those_that_no_case_has_are_not_drawn():
     frame = measurements().assign(tail_part_ms=np.nan)
     frame["unexplained_part_ms"] += frame["end_to_end_ms"] / len(PARTS)
-    figure = waterfall.WATERFALL.draw(frame)
+    figure = stacked.WATERFALL.draw(frame)
     for ax, shape in zip(figure.axes, ("b1", "b8"), strict=True):
         ends = [patch.get_path().get_extents(patch.get_patch_transform()).x1 for patch in ax.patches]
         assert max(ends) == pytest.approx(frame.loc[frame["shape"] == shape, "end_to_end_ms"].max())
@@ -377,8 +375,8 @@ def test_percentiles_end_at_the_slowest_sample():
 
 def test_kernel_classes_and_idle_causes_fill_their_bars_and_only_those_that_occur_are_in_the_legend():
     for plot, names in (
-        (profile.KERNEL_CLASSES, ["gemm", "softmax"]),
-        (profile.IDLE_GAPS, ["busy", "idle: synchronise"]),
+        (stacked.KERNEL_CLASSES, ["gemm", "softmax"]),
+        (stacked.IDLE_GAPS, ["busy", "idle: synchronise"]),
     ):
         figure = plot.draw(measurements())
         assert [text.get_text() for text in figure.legends[0].get_texts()] == names

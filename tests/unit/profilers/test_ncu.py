@@ -19,8 +19,7 @@ from inferprof.errors import ToolError, UserError
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Gpu, Machine
 from inferprof.profilers import capturing, ncu, nsys
-from inferprof.profilers.ncu import Focus, Options
-from inferprof.profilers.ncu_refusals import refusal
+from inferprof.profilers.ncu import Focus, Options, refusal
 
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
 GPU = Gpu("NVIDIA H100", (9, 0), 80 << 30, "GPU-1", "580.1")

@@ -11,7 +11,7 @@ from tests.unit.serving_records import load
 
 from inferprof.report.compose import content_of
 from inferprof.report.model import SectionContent, Table, Text
-from inferprof.report.sections import answering, serving
+from inferprof.report.sections import generation, serving
 
 CASE = "vit/fp32/torch_eager/default/b8"
 ASKED = {"max_batch": 8, "slo_ms": 500, "tpot_ms": 40, "percentile": 90, "prompts": [8, 64], "new_tokens": [4, 9]}
@@ -36,7 +36,7 @@ def serve(results: Any, name: str, policy: str = "continuous", **more: Any) -> N
     results.write(f"{results.machine}/serving/{name}/{CASE}.json", document)
 
 
-def section_of(results: Any, section: Any = answering.SECTION) -> SectionContent:
+def section_of(results: Any, section: Any = generation.ANSWERING) -> SectionContent:
     results.plan()
     return content_of(section, evidence_of(results, None))
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.report.conftest import evidence_of
 
-from inferprof.report import break_even, evidence
+from inferprof.report import evidence
 from inferprof.report.model import Table
+from inferprof.report.sections import use
 
 PROVIDER = "vit/fp16/ort_cuda/default/b8"
 ENGINE = "vit/fp16/tensorrt/default/b8"
@@ -30,7 +31,7 @@ def study(results: Any) -> Any:
 
 def test_an_engine_is_worth_its_build_from_so_many_inferences_on(study: Any) -> None:
     found = load(study)
-    (table,) = break_even.blocks(found)
+    (table,) = use.break_even(found)
     assert isinstance(table, Table)
     first, case, start = ([row[column].value for row in table.rows] for column in (2, 5, 6))
     assert case == ["fp16/ort_cuda/default", "fp16/tensorrt/default"]
@@ -45,12 +46,12 @@ def test_what_fails_in_accuracy_is_worth_nothing(study: Any) -> None:
     study.ok("vit/int8/tensorrt/default/b8", 1.0, gpu=True)
     study.accuracy("vit", "int8", 3.0, "fail")
     study.plan()
-    assert "int8" not in str(break_even.blocks(load(study)))
+    assert "int8" not in str(use.break_even(load(study)))
 
 
 def test_an_engine_whose_build_nobody_timed_is_left_out(study: Any) -> None:
     study.write(f"{study.machine}/engine/{ENGINE}.build.json", {"status": "ok", "bytes": 1})
-    assert break_even.blocks(load(study)) == []
+    assert use.break_even(load(study)) == []
     study.ok("vit/fp16/tensorrt/graph/b8", 6.0, gpu=True)  # built by something that left no word of it
     study.plan()
-    assert break_even.blocks(load(study)) == []
+    assert use.break_even(load(study)) == []

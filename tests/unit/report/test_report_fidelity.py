@@ -10,7 +10,7 @@ from inferprof.report import fidelity, winner
 from inferprof.report.compose import content_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import SectionContent, Table, Text
-from inferprof.report.sections import accuracy, answer, graphs, models
+from inferprof.report.sections import accuracy, answer, graphs
 
 TORCH_ALONE = "torch alone runs this model, so that no ONNX graph is made"
 BASELINE = "fp16/torch_eager/plain"
@@ -45,12 +45,12 @@ def test_of_a_model_that_torch_alone_runs_there_is_no_reference(results) -> None
 def test_its_graph_is_missed_for_that_reason_too_and_not_as_a_file(results) -> None:
     results.ok("block/fp32/torch_eager/plain/b1", 1.0, gpu=True)
     found = load(results)
-    assert [facts(text) for text in reasons(content_of(accuracy.SECTION, found))] == [
+    assert [facts(text) for text in reasons(content_of(accuracy.ACCURACY, found))] == [
         ["not", *facts(TORCH_ALONE), "no"]
     ]
     assert (
-        reasons(content_of(models.SECTION, found))
-        == reasons(content_of(graphs.SECTION, found))
+        reasons(content_of(graphs.MODELS, found))
+        == reasons(content_of(graphs.GRAPHS, found))
         == {f"not measured: {TORCH_ALONE}"}
     )
 
@@ -80,4 +80,4 @@ def test_the_graph_says_nothing_of_weights_that_torch_quantizes(results) -> None
     )
     assert (first.name, first.fidelity.sentence) == ("fp16/torch_eager/narrow", f"not measured: {why}")
     assert fidelity.of(found, "block", "fp16").outcome == "fail"
-    assert f"Not measured: {why}." in texts(content_of(accuracy.SECTION, found))
+    assert f"Not measured: {why}." in texts(content_of(accuracy.ACCURACY, found))

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.facts import facts
 from tests.unit.report.conftest import evidence_of
 
-from inferprof.report import evidence, link
+from inferprof.report import evidence
 from inferprof.report.compose import content_of
 from inferprof.report.model import Block, Table, Text
 from inferprof.report.sections import environment, use
@@ -54,7 +54,7 @@ def stages(**ms: float) -> dict[str, Any]:
 def test_inputs_that_take_far_longer_than_the_link_needs_are_said_to(results):
     slow = stages(stage_inputs=30.0, h2d=4.5, bind=0.1, execute=1.0, d2h=0.01, extract=0.01)
     results.ok("vit/fp16/ort_cuda/default/b8", 20.0, gpu=True, stages=slow, inputs=INPUTS, outputs=OUTPUTS)
-    found = link.blocks(load(results))
+    found = use.link(load(results))
     # 8 MB at 50 GB/s and 2 µs; 4 kB at 40 GB/s and 2 µs
     (row,) = cells(found, "link_floor")
     assert row[5:] == ["4.50", "0.162", "27.8×", "8.00", "0.0100", "0.00210", "4.76×", "0.00400"]
@@ -68,7 +68,7 @@ def test_of_many_slow_copies_four_have_a_sentence(results):
     for batch in range(1, 7):
         slow = stages(stage_inputs=1.0 * batch, h2d=1.0, bind=0.1, execute=1.0, d2h=0.01, extract=0.01)
         results.ok(f"vit/fp16/ort_cuda/default/b{batch}", 1.0, gpu=True, stages=slow, inputs=INPUTS, outputs=OUTPUTS)
-    sentences = texts(link.blocks(load(results)))
+    sentences = texts(use.link(load(results)))
     assert [sentence.split(":")[0] for sentence in sentences[:4]] == [
         f"vit/fp16/ort_cuda/default/b{batch}" for batch in (6, 5, 4, 3)
     ]
@@ -77,7 +77,7 @@ def test_of_many_slow_copies_four_have_a_sentence(results):
 
 def test_where_no_bandwidth_was_measured_the_floor_has_a_reason(results):
     results.ok("vit/fp16/ort_cuda/default/b8", 1.0, gpu=True, inputs=INPUTS, outputs=OUTPUTS)
-    found = link.blocks(load(results))
+    found = use.link(load(results))
     (table,) = (block for block in found if isinstance(block, Table))
     assert table.footnotes == (f"not measured: no {results.machine}/bandwidth.json",)
     assert texts(found) == []
@@ -88,7 +88,7 @@ def test_inputs_that_lie_on_the_device_have_no_copy_and_old_records_no_size(resu
     resident = stages(bind=0.1, execute=1.0, d2h=0.01, extract=0.01)
     resident |= {name: {"not_measured": "placed on the device"} for name in ("stage_inputs", "h2d")}
     results.ok("vit/fp16/ort_cuda/default/b8", 1.0, gpu=True, stages=resident, inputs=INPUTS)
-    (table,) = (block for block in link.blocks(load(results)) if isinstance(block, Table))
+    (table,) = (block for block in use.link(load(results)) if isinstance(block, Table))
     assert [facts(text, "stage", "outputs") for text in table.footnotes] == [
         ["not", "h2d", "no", "stage"],
         ["not", "not", "outputs"],
@@ -97,7 +97,7 @@ def test_inputs_that_lie_on_the_device_have_no_copy_and_old_records_no_size(resu
 
 def test_on_a_cpu_nothing_crosses_a_link(results):
     results.ok("vit/fp32/ort_cpu/default/b8", 1.0, inputs=INPUTS, outputs=OUTPUTS)
-    assert link.blocks(load(results)) == []
+    assert use.link(load(results)) == []
 
 
 @pytest.mark.usefixtures("bandwidth")

@@ -108,7 +108,7 @@ def test_the_slow_down_is_by_the_clock_of_the_run_that_was_watched(study: Any) -
 
 def test_sections_on_the_gpu_do_not_speak_of_it(study: Any) -> None:
     found = load(study)
-    assert content_of(kernels.SECTION, found).blocks == ()
+    assert content_of(kernels.KERNELS_OF_CASES, found).blocks == ()
     assert content_of(timeline.SECTION, found).blocks == (Text("No case was traced."),)
 
 

@@ -10,7 +10,7 @@ from tests.unit.report.conftest import evidence_of
 from inferprof.report import plot_frame
 from inferprof.report.compose import content_of
 from inferprof.report.model import Table
-from inferprof.report.sections import pareto
+from inferprof.report.sections import accuracy
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def formats(results: Any) -> Any:
 
 
 def tables(results: Any) -> dict[str, Table]:
-    blocks = content_of(pareto.SECTION, evidence_of(results, None)).blocks
+    blocks = content_of(accuracy.PARETO, evidence_of(results, None)).blocks
     return {block.name: block for block in blocks if isinstance(block, Table)}
 
 

@@ -33,7 +33,7 @@ def fail(given):
 
 
 SECTION = Section(name="failing", title="A failing section", place=5, build=fail)
-CHECK = Check(name="failing", title="Failing", level="host", scope="case", needs=(), run=fail)
+CHECK = Check(name="failing", title="Failing", level="host", needs=(), run=fail)
 PLOT = Plot(name="failing", title="A failing plot", caption="", needs={"end_to_end_ms": 1}, draw=fail, place=5,
             section="Latency")
 """
@@ -119,7 +119,7 @@ def run(frames):
     return {gives}
 
 
-CHECK = Check(name="a_first_one", title="The first", level="host", scope="case", needs=("record",), run=run)
+CHECK = Check(name="a_first_one", title="The first", level="host", needs=("record",), run=run)
 """
 
 
@@ -241,7 +241,7 @@ def test_a_new_plug_in_and_a_change_to_one_are_news_to_what_is_made_with_them(
 ) -> None:
     packages = "inferprof.diagnosis", "inferprof.plots"
     before = registry.sources(*packages)
-    assert {"unsteady_host", "waterfall"} <= set(before)
+    assert {"unsteady_host", "stacked"} <= set(before)
     add("A = 1")
     with_it = registry.sources(*packages)
     add("A = 2")

@@ -12,7 +12,7 @@ from inferprof.case import Case
 from inferprof.profilers import ncu
 from inferprof.report.compose import content_of
 from inferprof.report.model import Table, Text
-from inferprof.report.sections import rules
+from inferprof.report.sections import counters
 from inferprof.tables import schema
 
 CASE = "vit_tiny/fp16/torch_eager/default/b8"
@@ -24,7 +24,7 @@ def section_of(results: Any, page: Path) -> Any:
     path = results.root / results.machine / f"table/ncu/{CASE}.parquet"
     path.parent.mkdir(parents=True)
     schema.of_case(ncu.read(page), results.machine, Case.from_path(CASE)).to_parquet(path)
-    return content_of(rules.SECTION, evidence_of(results, None))
+    return content_of(counters.RULES, evidence_of(results, None))
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_disagreements_are_on_the_page_and_every_rule_is_in_the_csv(results: Any
     assert isinstance(text, Text) and isinstance(apart, Table) and isinstance(every, Table)
     assert (every.csv_only, len(every.rows) > len(apart.rows) > 0) == (True, True)
     seen = [column.key for column in apart.columns].index("agreement")
-    assert {row[seen].text for row in apart.rows} <= set(rules.APART)
+    assert {row[seen].text for row in apart.rows} <= set(counters.APART)
     assert text.text.startswith(f"{len(every.rows)} results: ")
 
 

@@ -7,7 +7,7 @@ from tests.unit.report.conftest import evidence_of
 
 from inferprof.report.compose import content_of
 from inferprof.report.model import Table
-from inferprof.report.sections import second_clock
+from inferprof.report.sections import engines
 
 COMPARED = {
     "device_median_ns": 990_000.0,
@@ -30,7 +30,7 @@ def write(results: Any, case: str, **content: Any) -> None:
 
 def section_of(results: Any) -> Any:
     results.plan()
-    return content_of(second_clock.SECTION, evidence_of(results, None))
+    return content_of(engines.SECOND_CLOCK, evidence_of(results, None))
 
 
 def test_the_difference_between_the_clocks_stands_beside_both(results):

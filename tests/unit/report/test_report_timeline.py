@@ -15,7 +15,7 @@ from inferprof.report import evidence
 from inferprof.report.compose import content_of
 from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.profiled import Profile
-from inferprof.report.sections import kernel_pairs, kernels, timeline
+from inferprof.report.sections import kernels, timeline
 from inferprof.tables import schema
 from inferprof.tables.records import KEY
 
@@ -72,7 +72,7 @@ def study(results):
 
 def test_kernels_inside_of_iterations_are_listed_by_their_share(study, eager):
     profile(study, EAGER, eager)
-    rows = [row[6:] for row in table_of(content_of(kernels.SECTION, load(study)), "kernels")]
+    rows = [row[6:] for row in table_of(content_of(kernels.KERNELS_OF_CASES, load(study)), "kernels")]
     assert [(row[0], row[1], row[3]) for row in rows] == [
         ("19.5", "25", "at::native::<unnamed>::vectoriz…"),
         ("17.7", "24", "nvjet_sm90_hsh_64x64_64x13_1x4_…"),
@@ -86,7 +86,9 @@ def total(rows, column: int) -> float:
 
 def test_the_csv_has_every_kernel_of_an_iteration_by_its_whole_name(study, eager):
     profile(study, EAGER, eager)
-    (table,) = (one for one in tables_of(content_of(kernels.SECTION, load(study))) if one.name == "all_kernels")
+    (table,) = (
+        one for one in tables_of(content_of(kernels.KERNELS_OF_CASES, load(study))) if one.name == "all_kernels"
+    )
     assert table.csv_only
     assert len(table.rows) == 11
     assert total(table.rows, 6) == pytest.approx(100)
@@ -97,14 +99,14 @@ def test_the_csv_has_every_kernel_of_an_iteration_by_its_whole_name(study, eager
 def test_kernel_time_by_class_says_what_no_rule_knows(study, eager):
     odd = eager.assign(name=eager["name"].where(~eager["name"].str.startswith("cudnn_gen"), "xyz"))
     profile(study, EAGER, odd)
-    (row,) = table_of(content_of(kernels.SECTION, load(study)), "kernel_classes")
+    (row,) = table_of(content_of(kernels.KERNELS_OF_CASES, load(study)), "kernel_classes")
     assert row[7:9] == ["gemm 38%, normalisation 19%, elementwise 15%", "14.9"]
 
 
 def test_a_graph_that_was_not_traced_kernel_by_kernel_is_named(study, eager, captured):
     profile(study, EAGER, eager)
     profile(study, GRAPH, nsys.read(captured("h100_torch_graph_trace")))
-    section = content_of(kernels.SECTION, load(study))
+    section = content_of(kernels.KERNELS_OF_CASES, load(study))
     assert len(table_of(section, "kernel_classes")) == 1
     assert mentions(text_of(section), "No single kernel", GRAPH)
 
@@ -113,7 +115,7 @@ def test_of_two_tools_that_saw_a_case_the_preferred_one_speaks_of_its_kernels(st
     profile(study, EAGER, eager, "kineto")
     profile(study, EAGER, eager, "nsys")
     found = load(study)
-    assert [row[5] for row in table_of(content_of(kernels.SECTION, found), "kernel_classes")] == ["nsys"]
+    assert [row[5] for row in table_of(content_of(kernels.KERNELS_OF_CASES, found), "kernel_classes")] == ["nsys"]
     assert [row[5] for row in table_of(content_of(timeline.SECTION, found), "timeline")] == ["kineto", "nsys"]
 
 
@@ -168,7 +170,7 @@ def test_a_slow_down_that_was_not_measured_has_its_reason(results, ort):
     found = load(results)
     (table,) = (one for one in tables_of(content_of(timeline.SECTION, found)) if one.name == "timeline")
     assert [facts(text) for text in table.footnotes] == [["not", "end_to_end", "not", "without"]]
-    (classes, *_) = tables_of(content_of(kernels.SECTION, found))
+    (classes, *_) = tables_of(content_of(kernels.KERNELS_OF_CASES, found))
     assert states(classes.note, "nsys", "not", "end_to_end", "not", "without")
 
 
@@ -195,7 +197,7 @@ def test_without_a_measured_bandwidth_the_copies_say_so(study, ort):
 def test_two_runtimes_are_compared_by_class_with_new_and_gone_kernels(study, eager, ort):
     profile(study, EAGER, eager)
     profile(study, ORT, ort)
-    section = content_of(kernel_pairs.SECTION, load(study))
+    section = content_of(kernels.KERNEL_PAIRS, load(study))
     assert table_of(section, "kernel_pairs") == [
         ["vit_tiny", "b1", "default", "fp16/ort_cuda", "fp16/torch_eager", "0.247×", "gemm -39%", "11", "21"]
     ]
@@ -222,7 +224,7 @@ def test_pairs_differ_in_the_format_or_the_runtime_alone_and_start_from_the_refe
     unlike = [case("fp16", "ort_cuda", "graph"), case("fp16", "ort_cuda", shape="b8")]
     profiles = [*(one(name) for name in wanted + unlike), one(case("fp32", "tensorrt"), "kineto")]
     eager, quantized = (("box", *case("fp16", "torch_eager", variant).split("/")) for variant in ("default", "fp8"))
-    pairs = kernel_pairs.pairs(profiles, {quantized: [eager]})
+    pairs = kernels.pairs(profiles, {quantized: [eager]})
     assert [tuple("/".join(list(side.case.values())[2:5]) for side in pair) for pair in pairs] == [
         ("fp32/ort_cuda/default", "fp16/ort_cuda/default"),
         ("fp16/ort_cuda/default", "fp16/tensorrt/default"),
@@ -237,7 +239,7 @@ def test_quantized_weights_are_held_against_plain_ones(results, eager):
         profile(results, f"vit/fp16/torch_eager/{variant}/b1", eager.assign(value=eager["value"] * times))
     results.plan()
     ((*_, variant, before, after, ratio, _, _, _),) = table_of(
-        content_of(kernel_pairs.SECTION, load(results)), "kernel_pairs"
+        content_of(kernels.KERNEL_PAIRS, load(results)), "kernel_pairs"
     )
     assert (variant, before, after) == ("default", "fp16/torch_eager/default", "fp16/torch_eager/fp8")
     assert ratio == "3.00×"
@@ -251,7 +253,7 @@ def test_only_the_pairs_that_changed_most_are_on_the_page(results, eager):
             slower = eager["level"].eq("kernel") & eager["metric"].eq("duration_total")
             profile(results, case, eager.assign(value=eager["value"].where(~slower, eager["value"] * share)))
     results.plan()
-    (table, *_) = tables_of(content_of(kernel_pairs.SECTION, load(results)))
+    (table, *_) = tables_of(content_of(kernels.KERNEL_PAIRS, load(results)))
     assert [row[5].text for row in table.page] == [f"{1 - batch / 20:.3f}×" for batch in range(9, 1, -1)]
     assert len(table.rows) == 9
     assert states(table.remark, "1", "more", "csv/kernel_pairs.csv")

@@ -15,9 +15,10 @@ from tests.unit.report.conftest import Results, evidence_of, series
 
 from inferprof import compare, report
 from inferprof.findings import Gain, Total
-from inferprof.report import answers, break_even, compose, txt, winner
+from inferprof.report import answers, compose, txt, winner
 from inferprof.report.answers import Answer
 from inferprof.report.sections import answer as answer_section
+from inferprof.report.sections import use
 from inferprof.tables import gate, records, tries
 from inferprof.tables.limits import tile_trials
 
@@ -46,7 +47,7 @@ def rows_of(folder: Path, table: str) -> list[dict[str, str]]:
 
 def worth(results: Results) -> list[str]:
     """The cases that the table of break-even names."""
-    tables = break_even.blocks(evidence_of(results, BASELINE))
+    tables = use.break_even(evidence_of(results, BASELINE))
     return [str(row[5].value) for table in tables for row in table.rows]  # type: ignore[union-attr]
 
 
@@ -85,7 +86,7 @@ def test_an_engine_built_once_more_is_recommended_nowhere_and_its_builds_are_tho
     (best,) = winner.find(evidence, "vit")
     assert best.name == "fp16/tensorrt/graph"
     assert "again" not in {row["variant"] for row in winner.ranked(evidence, "vit", "b8")}
-    (table,) = break_even.blocks(evidence)
+    (table,) = use.break_even(evidence)
     rows = [{column.key: cell for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]  # type: ignore[union-attr]
     assert [row["case"].value for row in rows] == ["fp16/ort_cpu/default", "fp16/tensorrt/graph"]
     assert rows[1]["start_s"].value == pytest.approx(100.8, abs=0.1)
@@ -101,7 +102,7 @@ def test_where_both_were_started_several_times_the_change_over_has_an_interval(r
             record["first"] = {"load_ns": load * (1 + 0.2 * round_) * 1e9, "first_inference_ns": 1}
             path.write_text(json.dumps(record), encoding="utf-8")
     results.plan()
-    (table,) = break_even.blocks(evidence_of(results, BASELINE))
+    (table,) = use.break_even(evidence_of(results, BASELINE))
     first, low, high = (float(table.rows[1][index].value) for index in (2, 3, 4))  # type: ignore[union-attr, arg-type]
     assert low < first < high
     assert first == pytest.approx(31.9 / 8e-3, rel=0.05)  # 33 s - 1.1 s, and 16 ms - 8 ms of end_to_end

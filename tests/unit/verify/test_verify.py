@@ -21,8 +21,7 @@ from inferprof import bundles, cli, registry, verify
 from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Gpu, Machine
-from inferprof.verify.next_steps import next_step
-from inferprof.verify.rows import ROWS, Row
+from inferprof.verify.rows import ROWS, Row, next_step
 
 Verified = Callable[..., dict[str, dict[str, Any]]]
 CPU = Machine(gpu=None, packages={"onnxruntime-gpu": "1.31.1"}, cpu="Xeon", label="cpu")

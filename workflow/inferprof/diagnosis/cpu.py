@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pandas as pd
 from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.case import REFERENCE
 from inferprof.diagnosis.kernel_time import roofs_of
-from inferprof.diagnosis.peers import Peer, peer_of
-from inferprof.diagnosis.times import RECORDS, percent
+from inferprof.diagnosis.times import RECORDS, Peer, peer_of, percent
 from inferprof.documents import Environment
 from inferprof.documents.record import Threads
 from inferprof.findings import (
@@ -33,9 +33,6 @@ from inferprof.tables.roofs import Roofs
 from inferprof.tables.schema import of_first
 from inferprof.units import GIGA, NS_PER_MS
 from inferprof.words import ms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORKING: Final = 0.1
 """Ours, of the time: a thread that is at work for less does not take part."""
@@ -242,13 +239,15 @@ def _settled(frames: Frames, precision: str) -> Peer | None:
 
 
 _NEEDS: Final = ("cpu", "record")
-THREADS = Check(
-    "cpu_threads", "Threads wait for cores, or leave them idle", "host", "case", _NEEDS, _threads, by="variant"
-)
-LIMIT = Check("cpu_limit", "Near the limit of the CPU", "device", "case", _NEEDS, _limit, by="model")
-TYPES = Check(
-    "cpu_operators", "Operators that take longest on the CPU", "engine", "case", ("cpu",), _operators, by="model"
-)
+THREADS = Check("cpu_threads", "Threads wait for cores, or leave them idle", "host", _NEEDS, _threads, by="variant")
+LIMIT = Check("cpu_limit", "Near the limit of the CPU", "device", _NEEDS, _limit, by="model")
+TYPES = Check("cpu_operators", "Operators that take longest on the CPU", "engine", ("cpu",), _operators, by="model")
 CONVERTED = Check(
-    "cpu_conversions", "Conversions cost more than they save", "engine", "model", _NEEDS, _conversions, by="model"
+    "cpu_conversions",
+    "Conversions cost more than they save",
+    "engine",
+    _NEEDS,
+    _conversions,
+    by="model",
+    scope="model",
 )

@@ -135,8 +135,8 @@ def _series(frames: Frames, boundary: Boundary = "device") -> dict[int, float]:
     return {int(b): float(b) / float(took) * 1e3 for b, took in zip(rows["batch"], rows[times], strict=True)}
 
 
-IDLE_GAPS = Check("gaps", "The GPU is idle inside inferences", "device", "case", ("gpu", "timeline"), _gaps)
-OVERLAP = Check("no_overlap", "Copies do not hide behind the GPU", "device", "case", ("gpu", "record"), _no_overlap)
+IDLE_GAPS = Check("gaps", "The GPU is idle inside inferences", "device", ("gpu", "timeline"), _gaps)
+OVERLAP = Check("no_overlap", "Copies do not hide behind the GPU", "device", ("gpu", "record"), _no_overlap)
 SMALL_BATCH = Check(
-    "small_batch", "The batch is too small", "device", "model", ("gpu", "record"), _small_batch, by="shape"
+    "small_batch", "The batch is too small", "device", ("gpu", "record"), _small_batch, by="shape", scope="model"
 )

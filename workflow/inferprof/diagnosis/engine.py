@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.case import QUANTIZE, REFERENCE
@@ -19,8 +21,7 @@ from inferprof.diagnosis.kernel_time import (
     short,
     trace_of,
 )
-from inferprof.diagnosis.peers import compared_by, peer_of
-from inferprof.diagnosis.times import percent
+from inferprof.diagnosis.times import compared_by, peer_of, percent
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs
@@ -31,9 +32,6 @@ from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S
 from inferprof.units import NS_PER_MS
 from inferprof.words import counted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FUSED_FROM: Final = (8, 0)
 """Compute capability from which the runtimes have attention in one kernel (FlashAttention-2: Ampere and later)."""
@@ -295,22 +293,20 @@ def _loop(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
 
 
 FORMAT_CONVERSIONS = Check(
-    "conversions", "Casts, reformats and quantizers", "engine", "case", ("gpu",), _conversions, by="model"
+    "conversions", "Casts, reformats and quantizers", "engine", ("gpu",), _conversions, by="model"
 )
-PRECISION = Check("precision", "Formats that ran", "engine", "case", ("gpu",), _precision, by="model")
-UNFUSED_ATTENTION = Check(
-    "unfused_attention", "Attention in pieces", "engine", "case", ("gpu",), _attention, by="model"
-)
+PRECISION = Check("precision", "Formats that ran", "engine", ("gpu",), _precision, by="model")
+UNFUSED_ATTENTION = Check("unfused_attention", "Attention in pieces", "engine", ("gpu",), _attention, by="model")
 QUANTIZATION = Check(
-    "quantization", "Quantized, and slower", "engine", "model", ("gpu", "record"), _quantization, by="precision"
+    "quantization", "Quantized, and slower", "engine", ("gpu", "record"), _quantization, by="precision", scope="model"
 )
 FAR_BEHIND_OTHERS = Check(
     "far_behind",
     "Far behind the model's other cases",
     "engine",
-    "model",
     ("gpu", "record"),
     _far_behind,
     by="profilers",
+    scope="model",
 )
-KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", "case", ("gpu",), _loops, by="model")
+KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", ("gpu",), _loops, by="model")

@@ -225,35 +225,22 @@ def _telemetry(frames: Frames) -> list[Gauges]:
 
 
 _MEASURED: Final = ("gpu", "record")
-THROTTLING = Check("throttling", "The GPU throttles", "environment", "case", _MEASURED, _throttling, by="machine")
-POWER = Check(
-    "power_cap", "The power limit lowers the clock", "environment", "case", _MEASURED, _power_cap, by="machine"
-)
-OTHERS = Check(
-    "other_process", "Another process on the GPU", "environment", "case", _MEASURED, _other_process, by="machine"
-)
+THROTTLING = Check("throttling", "The GPU throttles", "environment", _MEASURED, _throttling, by="machine")
+POWER = Check("power_cap", "The power limit lowers the clock", "environment", _MEASURED, _power_cap, by="machine")
+OTHERS = Check("other_process", "Another process on the GPU", "environment", _MEASURED, _other_process, by="machine")
 PCIE = Check(
-    "pcie_width",
-    "The link is narrower than the card's",
-    "environment",
-    "case",
-    ("gpu", "environment"),
-    _pcie,
-    by="machine",
+    "pcie_width", "The link is narrower than the card's", "environment", ("gpu", "environment"), _pcie, by="machine"
 )
 LINK = Check(
     "slow_link",
     "The link is slower than its lanes",
     "environment",
-    "case",
     ("gpu", "environment", "bandwidth"),
     _slow_link,
     by="machine",
 )
-CLOCK = Check("low_clock", "The clock is locked low", "environment", "case", _MEASURED, _low_clock, by="machine")
+CLOCK = Check("low_clock", "The clock is locked low", "environment", _MEASURED, _low_clock, by="machine")
 OVERHEAD = Check(
-    "profiler_overhead", "A profiler distorts the case", "environment", "case", _MEASURED, _overhead, by="profilers"
+    "profiler_overhead", "A profiler distorts the case", "environment", _MEASURED, _overhead, by="profilers"
 )
-SETTLED = Check(
-    "unsettled", "Measured before it settled", "environment", "case", ("record",), _unsettled, by="protocol"
-)
+SETTLED = Check("unsettled", "Measured before it settled", "environment", ("record",), _unsettled, by="protocol")

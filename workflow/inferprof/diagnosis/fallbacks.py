@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pandas as pd
 from msgspec.structs import replace
 
 from inferprof import registry
@@ -15,9 +16,6 @@ from inferprof.tables.nodes import fallback
 from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.records import rows_of
 from inferprof.words import counted, ms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SUMS: Final = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
 
@@ -94,4 +92,4 @@ def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     )
 
 
-FALLBACK = Check("fallback", "Nodes with another provider", "engine", "case", ("gpu",), _fallback, by="model")
+FALLBACK = Check("fallback", "Nodes with another provider", "engine", ("gpu",), _fallback, by="model")

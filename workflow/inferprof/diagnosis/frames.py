@@ -14,7 +14,8 @@ from inferprof import documents, registry
 from inferprof.case import EXCLUDED, PARALLEL, QUANTIZE, Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
-from inferprof.documents import Kind, Outcome
+from inferprof.documents import Kind
+from inferprof.documents.base import Outcome
 from inferprof.errors import UserError
 from inferprof.files import unless_damaged
 from inferprof.findings import END_TO_END, Documents, Frames, PairedCase, Total

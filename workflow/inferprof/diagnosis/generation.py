@@ -165,6 +165,6 @@ def _finding(reason: str, evidence: dict[str, float], advice: str) -> Finding:
 
 
 _NEEDS: Final = ("record", "cache")
-HOST = Check("host_bound_decode", "The host holds decode steps up", "host", "case", _NEEDS, _host, by="variant")
-PREFILL = Check("prefill_blocks_decode", "A prefill blocks decode steps", "host", "model", _NEEDS, _prefill)
-MEMORY = Check("memory_bounds_batch", "Memory bounds the batch of decode", "device", "case", _NEEDS, _memory)
+HOST = Check("host_bound_decode", "The host holds decode steps up", "host", _NEEDS, _host, by="variant")
+PREFILL = Check("prefill_blocks_decode", "A prefill blocks decode steps", "host", _NEEDS, _prefill, scope="model")
+MEMORY = Check("memory_bounds_batch", "Memory bounds the batch of decode", "device", _NEEDS, _memory)

@@ -124,5 +124,5 @@ def _finding(subject: str, reason: str, evidence: Mapping[str, float], advice: s
 
 
 GRAPHS = Check(
-    "graph_memory", "CUDA graphs hold more memory than they need", "device", "case", ("gpu", "record"), _graph_memory
+    "graph_memory", "CUDA graphs hold more memory than they need", "device", ("gpu", "record"), _graph_memory
 )

@@ -249,8 +249,8 @@ def _finding(
 
 
 _NEEDS: Final = ("gpu", "timeline")
-LAUNCHES = Check("launch_bound", "The GPU waits for launches", "host", "case", _NEEDS, _launch_bound, by="backend")
-GRAPH = Check("cuda_graph", "A CUDA graph would help", "host", "case", _NEEDS, _cuda_graph)
-BETWEEN = Check("host_work", "The host works between launches", "host", "case", _NEEDS, _host_work, by="backend")
-SYNCS = Check("implicit_sync", "Calls wait for the GPU inside an inference", "host", "case", _NEEDS, _waits)
-ALLOCATIONS = Check("allocation", "Memory is allocated in each inference", "host", "case", _NEEDS, _allocation)
+LAUNCHES = Check("launch_bound", "The GPU waits for launches", "host", _NEEDS, _launch_bound, by="backend")
+GRAPH = Check("cuda_graph", "A CUDA graph would help", "host", _NEEDS, _cuda_graph)
+BETWEEN = Check("host_work", "The host works between launches", "host", _NEEDS, _host_work, by="backend")
+SYNCS = Check("implicit_sync", "Calls wait for the GPU inside an inference", "host", _NEEDS, _waits)
+ALLOCATIONS = Check("allocation", "Memory is allocated in each inference", "host", _NEEDS, _allocation)

@@ -22,8 +22,7 @@ from inferprof.diagnosis.kernel_time import (
     owner_of,
     short,
 )
-from inferprof.diagnosis.peers import peer_of
-from inferprof.diagnosis.times import percent
+from inferprof.diagnosis.times import peer_of, percent
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs
@@ -248,10 +247,10 @@ def _rule(frames: Frames, row: Mapping[str, Any]) -> Finding:
 
 
 KERNEL_BOUND = Check(
-    "bound", "What bounds the kernels", "kernel", "case", ("gpu", "timeline", "counters"), _bound, by="kernel"
+    "bound", "What bounds the kernels", "kernel", ("gpu", "timeline", "counters"), _bound, by="kernel"
 )
-HOT_KERNEL = Check("hot_kernel", "The longest kernel", "kernel", "case", ("gpu",), _hot, by="kernel")
-TILES = Check("tile_waste", "Waste in tiles and waves", "kernel", "case", ("gpu", "timeline"), _tiles, by="shape")
+HOT_KERNEL = Check("hot_kernel", "The longest kernel", "kernel", ("gpu",), _hot, by="kernel")
+TILES = Check("tile_waste", "Waste in tiles and waves", "kernel", ("gpu", "timeline"), _tiles, by="shape")
 NCU_RULES = Check(
-    "ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", "case", ("gpu", "counters"), _rules, by="kernel"
+    "ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", ("gpu", "counters"), _rules, by="kernel"
 )

@@ -212,7 +212,7 @@ def of_time(share: float | None) -> str:
 
 def _check(fault: FaultName) -> Check:
     run = functools.partial(_run, fault=fault)
-    return Check(fault, FAULTS[fault].title, "kernel", "case", ("gpu", "counters"), run, by="kernel")
+    return Check(fault, FAULTS[fault].title, "kernel", ("gpu", "counters"), run, by="kernel")
 
 
 BANK_CONFLICTS = _check("bank_conflicts")
@@ -263,5 +263,5 @@ def _traffic(frames: Frames, row: Mapping[str, Any], part: float, time: float | 
 
 
 INTER_SM_TRAFFIC = Check(
-    "inter_sm_traffic", "Traffic between SMs", "kernel", "case", ("gpu", "counters"), _inter_sm, by="kernel"
+    "inter_sm_traffic", "Traffic between SMs", "kernel", ("gpu", "counters"), _inter_sm, by="kernel"
 )

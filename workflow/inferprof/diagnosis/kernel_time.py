@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 from inferprof import registry
 from inferprof.diagnosis.times import percent
 from inferprof.findings import Finding, Frames, NotAssessed, Threshold
@@ -21,8 +23,6 @@ from inferprof.tables.trace.kernel_compare import of_iterations, on_gpus, per_it
 from inferprof.words import ms
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from inferprof.tables.roofs import Roofs
     from inferprof.tables.schema import Level
 

@@ -7,9 +7,8 @@ from typing import Final
 
 from inferprof.case import PARALLEL
 from inferprof.diagnosis.host import LAUNCH_BOUND, graph_advice
-from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.ranks import EXPOSED, collective_rows, traced, wide
-from inferprof.diagnosis.times import RECORDS, percent, require_undistorted
+from inferprof.diagnosis.times import RECORDS, compared_by, peer_of, percent, require_undistorted
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits import link_speed
@@ -197,27 +196,22 @@ def _of_gpus(frames: Frames) -> dict[int, dict[str, float]]:
 
 _TRACED: Final = ("ranks", "timeline")
 SMALL_MESSAGES = Check(
-    "small_messages",
-    "Messages are too small for the link",
-    "device",
-    "case",
-    ("ranks", "timeline", "links"),
-    _small_messages,
+    "small_messages", "Messages are too small for the link", "device", ("ranks", "timeline", "links"), _small_messages
 )
 LAUNCH_BOUND_RANK = Check(
-    "launch_bound_rank", "A GPU that others wait for waits for launches", "host", "case", _TRACED, _launch_bound_rank
+    "launch_bound_rank", "A GPU that others wait for waits for launches", "host", _TRACED, _launch_bound_rank
 )
 SLOWER_THAN_ALONE = Check(
     "slower_than_alone",
     "Several GPUs are slower than one",
     "device",
-    "model",
     ("ranks", "record"),
     _slower_than_alone,
+    scope="model",
 )
 SLOWED_BY_OVERLAP = Check(
-    "slowed_by_overlap", "Communication slows what it hides behind", "device", "case", _TRACED, _slowed_by_overlap
+    "slowed_by_overlap", "Communication slows what it hides behind", "device", _TRACED, _slowed_by_overlap
 )
 PIPELINE_BUBBLES = Check(
-    "pipeline_bubbles", "Stages of a pipeline wait for each other", "device", "case", _TRACED, _pipeline_bubbles
+    "pipeline_bubbles", "Stages of a pipeline wait for each other", "device", _TRACED, _pipeline_bubbles
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pandas as pd
 
 from inferprof.case import QUANTIZE
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
-from inferprof.diagnosis.peers import compared_by, peer_of
-from inferprof.diagnosis.times import RECORDS, percent
+from inferprof.diagnosis.times import RECORDS, compared_by, peer_of, percent
 from inferprof.documents.record import Record
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, PairedCase, Threshold
 from inferprof.plugins import Check
@@ -17,9 +18,6 @@ from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.kernel_compare import by_name
 from inferprof.units import MEGA, NS_PER_MS
 from inferprof.words import counted, ms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PRODUCT: Final = "gemm"
 CAUSE: Final = Threshold(
@@ -191,8 +189,8 @@ QUANTIZED_WEIGHTS = Check(
     "quantized_weights",
     "Quantized weights that cost time",
     "engine",
-    "model",
     ("gpu", "record"),
     _weights,
     by="model",
+    scope="model",
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pandas as pd
 
 from inferprof.diagnosis.times import on_several_gpus
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
@@ -15,9 +17,6 @@ from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT, itera
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.units import MEGA
 from inferprof.words import ms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WAITS = Threshold("waits_for_gpu", 0.05, "share of the total", "ours: as for gaps")
 EXPOSED = Threshold("exposed_communication", 0.05, "share of the total", "ours: as for gaps")
@@ -200,14 +199,7 @@ def traced(frames: Frames) -> pd.DataFrame:
     return frames.of_tool(str(frames.tool))
 
 
-LATE_RANK = Check(
-    "late_rank", "A GPU waits for another in collectives", "device", "case", ("gpu", "timeline"), _late_rank
-)
+LATE_RANK = Check("late_rank", "A GPU waits for another in collectives", "device", ("gpu", "timeline"), _late_rank)
 EXPOSED_COMMUNICATION = Check(
-    "exposed_communication",
-    "Communication is not hidden behind computation",
-    "device",
-    "case",
-    ("gpu", "timeline"),
-    _exposed,
+    "exposed_communication", "Communication is not hidden behind computation", "device", ("gpu", "timeline"), _exposed
 )

@@ -18,8 +18,7 @@ from inferprof.diagnosis.kernel_time import (
     rows_counted,
     short,
 )
-from inferprof.diagnosis.peers import peer_of
-from inferprof.diagnosis.times import bare_ns
+from inferprof.diagnosis.times import bare_ns, peer_of
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
 from inferprof.plugins import Check
@@ -168,4 +167,4 @@ def _look(frames: Frames) -> str:
     return "Count what the longest kernels do: nsys and ncu under `profilers:`."
 
 
-ROOF = Check("roof", "Distance from the roofline", "kernel", "case", ("gpu",), _roof, by="kernel")
+ROOF = Check("roof", "Distance from the roofline", "kernel", ("gpu",), _roof, by="kernel")

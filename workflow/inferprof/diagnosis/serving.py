@@ -161,6 +161,6 @@ def _rates(policy: ServingPolicy, document: Serving) -> Iterator[Finding]:
         yield _finding(policy.name, f"{reason}.", evidence, f"{advice}.")
 
 
-DELAY = Check("batch_delay", "The batch delay is too long or too short", "host", "case", ("record", "load"), _delay)
-CAP = Check("batch_cap", "The cap on the batch is below saturation", "host", "model", ("record", "load"), _cap)
-RATE = Check("serving_rate", "A rate is beyond what the case carries", "host", "case", ("record", "load"), _rate)
+DELAY = Check("batch_delay", "The batch delay is too long or too short", "host", ("record", "load"), _delay)
+CAP = Check("batch_cap", "The cap on the batch is below saturation", "host", ("record", "load"), _cap, scope="model")
+RATE = Check("serving_rate", "A rate is beyond what the case carries", "host", ("record", "load"), _rate)

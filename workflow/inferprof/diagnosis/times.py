@@ -1,18 +1,21 @@
-"""How long parts of a case take: of the bare run where it was measured, else as a profile shows them."""
+"""What checks ask of a case: how long its parts take, bare where measured, and the model's other measured cases."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import pandas as pd
 
-from inferprof.case import PARALLEL, Stage
+from inferprof.case import PARALLEL, Case, Stage
 from inferprof.documents.machine import Direction
 from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
 from inferprof.plugins import Boundary
 from inferprof.tables.limits.waterfall import Part, of_ranges, watched
 from inferprof.tables.nodes import providers
+from inferprof.tables.records import CASE_KEY, rows_of
 from inferprof.tables.trace.kernel_compare import ITERATION, of_iterations, on_gpus
 from inferprof.units import NS_PER_MS
 from inferprof.words import ms
@@ -124,3 +127,17 @@ def require_undistorted(frames: Frames) -> None:
     makes their launch longer."""
     if traced_by_node(frames):
         raise NotAssessed("a bare run: tracing the nodes of a CUDA graph makes its launch and its gaps longer")
+
+
+Peer = Mapping[str, Any]
+"""A row of tables.join.measured."""
+
+
+def peer_of(peers: pd.DataFrame, case: Case) -> Peer | None:
+    """The row of a case; None where it was not measured."""
+    return next((row for row in rows_of(peers) if tuple(row[name] for name in CASE_KEY) == case.path.parts), None)
+
+
+def compared_by(own: Peer, other: Peer) -> Boundary:
+    """`device` where both were measured there, else `end_to_end`."""
+    return "end_to_end" if any(math.isnan(row["device_ms"]) for row in (own, other)) else "device"

@@ -306,27 +306,19 @@ def _known(value: float) -> float:
 
 
 PAGEABLE_COPIES = Check(
-    "pageable_copies", "Copies from pageable memory", "transfer", "case", ("gpu",), _pageable, by="variant"
+    "pageable_copies", "Copies from pageable memory", "transfer", ("gpu",), _pageable, by="variant"
 )
 OVER_FLOOR = Check(
-    "copy_over_floor",
-    "Copies far over the link's floor",
-    "transfer",
-    "case",
-    ("gpu", "record", "bandwidth"),
-    _over_floor,
+    "copy_over_floor", "Copies far over the link's floor", "transfer", ("gpu", "record", "bandwidth"), _over_floor
 )
-CONVERSION = Check(
-    "host_conversion", "Inputs are converted on the host", "transfer", "case", ("record",), _host_conversion
-)
+CONVERSION = Check("host_conversion", "Inputs are converted on the host", "transfer", ("record",), _host_conversion)
 WIDE_INPUTS = Check(
-    "wide_inputs", "Inputs are wider than the graph", "transfer", "case", ("gpu", "record"), _wide_inputs, by="model"
+    "wide_inputs", "Inputs are wider than the graph", "transfer", ("gpu", "record"), _wide_inputs, by="model"
 )
 UNUSED_OUTPUTS = Check(
     "unused_outputs",
     "Outputs are fetched that nobody may read",
     "transfer",
-    "case",
     ("gpu", "record"),
     _unused_outputs,
     by="model",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.diagnosis.times import RECORDS, bare_ns, percent
@@ -15,9 +17,6 @@ from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import own_name
 from inferprof.tables.trace.kernel_compare import per_iteration
 from inferprof.units import NS_PER_US
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CHOICE_COST = Threshold("choice_cost", 0.05, "over the best known choice", "ours: timings of one kernel vary by less")
 TUNING_SHARE = Threshold("tuning_share", 0.5, "share of the first inference", "ours: it is what to shorten first")
@@ -180,4 +179,4 @@ def _us(row: Row) -> str:
     return "an unknown time" if row["median_ns"] is None else f"{row['median_ns'] / NS_PER_US:.3g} µs"
 
 
-TUNING = Check("tuning", "Choices of autotuned kernels", "engine", "model", ("gpu", "record"), _tuning)
+TUNING = Check("tuning", "Choices of autotuned kernels", "engine", ("gpu", "record"), _tuning, scope="model")

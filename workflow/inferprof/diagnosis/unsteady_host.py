@@ -75,6 +75,4 @@ def _steadier(frames: Frames) -> str:
     return f"{advice} Or depend less on the host. {graph}"
 
 
-HOST = Check(
-    "unsteady_host", "The host's own speed varied", "environment", "case", ("record",), _unsteady, by="machine"
-)
+HOST = Check("unsteady_host", "The host's own speed varied", "environment", ("record",), _unsteady, by="machine")

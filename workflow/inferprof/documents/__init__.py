@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from inferprof.documents.base import SELF_CHECK, Document, OfCase, Outcome
+from inferprof.documents.base import Document, OfCase
 from inferprof.documents.diagnosed import Diagnosis
 from inferprof.documents.engine import Build, Trtexec
 from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition, Sensitivity
@@ -80,38 +80,6 @@ CASE_FOLDERS = {"benchmark": 0, "capture": 1, "trtexec": 0, "diagnosis": 0, "ser
 """Folders of a machine with a file per case → how many folders lie between."""
 CASE_PARTS = 5
 T = TypeVar("T", bound=Document)
-
-__all__ = [
-    "NOT_OURS",
-    "SELF_CHECK",
-    "TYPES",
-    "Accuracy",
-    "Audit",
-    "Bandwidth",
-    "Build",
-    "Bundle",
-    "Ceilings",
-    "Convert",
-    "Cost",
-    "Diagnosis",
-    "Document",
-    "Environment",
-    "Kind",
-    "Links",
-    "Outcome",
-    "Partition",
-    "Record",
-    "Sensitivity",
-    "Serving",
-    "StudyConfig",
-    "Trail",
-    "Trtexec",
-    "Watched",
-    "decode",
-    "one_line",
-    "read",
-    "thresholds_of",
-]
 
 
 def decode(content: bytes, kind: Kind) -> Any:

@@ -23,8 +23,22 @@ from inferprof.documents.base import (
     Text,
     check_divided,
 )
-from inferprof.documents.operation import Operation
 from inferprof.documents.telemetry import Telemetry
+
+
+class Operation(Document):
+    """`tokens` of each row are read behind `context` tokens that the cache holds: none is a prefill, one of them a
+    decode step. Bytes and FLOPs are those of the whole batch; of tables that rows are looked up in there are none."""
+
+    tokens: Annotated[int, Meta(ge=1, le=2**62)]
+    context: Count
+    weights_read: Count
+    kv_read: Count
+    kv_written: Count
+    flops: Count | None = None
+    not_counted: str | None = None
+    """Why there are no FLOPs."""
+
 
 SCHEMA = 1
 """The version of a benchmark record."""

@@ -1,22 +1,22 @@
-"""Captures of one program as a case: rows, iterations, and what the checks of a study say of them."""
+"""Captures of one program as a case: rows, iterations, what the checks of a study say of them, and its graph."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 from msgspec import structs
 
+from inferprof import registry
 from inferprof.case import Case
 from inferprof.diagnosis import frames, ranks, run, verdict
 from inferprof.diagnosis.times import on_several_gpus
 from inferprof.documents.diagnosed import Verdict
 from inferprof.errors import UserError
-from inferprof.explain import graph
 from inferprof.findings import Answer, Frames, Total
 from inferprof.readers import launch_configs
 from inferprof.readers.kind import Capture, Lack
@@ -26,6 +26,10 @@ from inferprof.tables.trace import iteration_choice, one_iteration
 from inferprof.tables.trace.events import tidy
 from inferprof.tables.trace.iteration_choice import Choice
 from inferprof.tables.trace.kernel_compare import ITERATION
+from inferprof.words import counted
+
+if TYPE_CHECKING:
+    from inferprof.tables.nodes.attribution import OwnerLevel
 
 MACHINE: Final = "foreign"
 STUDY: Final = "explain"
@@ -75,7 +79,7 @@ def of(
     model: Path | None = None,
 ) -> Foreign:
     """A case out of its captures. Raises UserError for a range that is asked for and not there."""
-    if (owned := graph.owned(captures, model)) is not None:
+    if (owned := _owned(captures, model)) is not None:
         captures = [*captures, owned]
     if iteration is not None:
         captures = _of_iteration(names, captures, iteration)
@@ -137,3 +141,55 @@ def case_of(captures: Sequence[Capture], name: str) -> Case:
     backend = next((capture.runtime for capture in captures if capture.runtime), UNKNOWN)
     plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name).strip("._")[:80]
     return Case(plain or STUDY, UNKNOWN, backend, "default", "b1")
+
+
+SHOWN: Final = 3
+LONGEST_NAME: Final = 60
+_LEVELS: Final[dict[str, OwnerLevel]] = {"layer": "layer", "ONNX node": "op"}
+
+
+def _owned(captures: Sequence[Capture], model: Path | None) -> Capture | None:
+    """The kernels of a trace of TensorRT by layer and, with the model, by ONNX node; None where nothing tells them.
+
+    The layers' files and the trace may be of two engines: then that is what it says.
+    """
+    from inferprof.tables.nodes import graph_nodes, trt_join, trt_kernels, trt_layers
+
+    files = [capture.rows for capture in captures if capture.rows is not None]
+    layers = next((layers for rows in files if (layers := trt_layers.layers_of(rows))), ())
+    timeline = next((capture.timeline for capture in captures if capture.timeline is not None), None)
+    if timeline is None or not (layers or any(trt_join.ENQUEUE in path for path in timeline.paths)):
+        return None
+    tool = registry.joining("layer")[0]
+    graph = graph_nodes.of_file(model) if model else ()
+    try:
+        rows = trt_kernels.tidy(timeline, layers, graph, tool)
+    except UserError as error:
+        return Capture(tool, (), notes=[f"layers and trace do not fit: {error}"])
+    return Capture(tool, (), rows=rows, notes=list(_by_owner(trt_kernels.attributed(rows))))
+
+
+def _by_owner(attributed: pd.DataFrame) -> Iterator[str]:
+    """The owners of most of the kernels' time, and how much has one."""
+    from inferprof.tables.nodes.attribution import by_owner
+    from inferprof.tables.records import rows_of
+
+    for title, level in _LEVELS.items():
+        table = by_owner(attributed, level).dropna(subset=["owner"])
+        if len(table):
+            listed = "; ".join(
+                f"{str(row['owner'])[:LONGEST_NAME]} {100 * row['share']:.1f} %" for row in rows_of(table.head(SHOWN))
+            )
+            yield f"kernel time by {title} ({100 * table['share'].sum():.0f} % has one): {listed}"
+
+
+def described(model: Path) -> list[str]:
+    """What the graph computes in, by multiply-accumulates, and the first advice about it. Raises UserError where it
+    can't be read."""
+    from inferprof.model import audit
+
+    content = audit.audit(model, None, None)
+    macs = ", ".join(f"{dtype} {share:.1%}" for dtype, share in content["macs_share"].items()) or "not known"
+    weights = ", ".join(f"{dtype} {size / 2**20:.2f} MiB" for dtype, size in content["weight_bytes"].items())
+    marked = f"{counted(content['quantizers'], 'quantizer')}, {counted(content['casts'], 'cast')}"
+    return [f"{model.name}: multiply-accumulates {macs}; weights {weights or 'none'}; {marked}"]

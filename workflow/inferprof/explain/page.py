@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from inferprof import report
+from inferprof.case import outcomes_csv
 from inferprof.diagnosis import run
 from inferprof.diagnosis.times import percent
 from inferprof.explain import against, against_answer, answer
 from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
 from inferprof.explain.parts import parts_of
-from inferprof.files import write_document, written_whole
+from inferprof.files import write_document, write_text, written_whole
 from inferprof.report import compose, evidence, interactive
 from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, number, words
 from inferprof.report.section import sections
@@ -51,7 +51,7 @@ def write(cases: Sequence[Foreign], out: Path) -> Path:
     cases = list(_named_apart(cases))
     for case in cases:
         _write_tables(case, out)
-    _write_cases(cases, folder)
+    write_text(folder / "cases.csv", outcomes_csv(MACHINE, ((case.case, "run", "") for case in cases)))
     of_study = evidence.load(out, STUDY, MACHINE, records.read_cases(folder / "cases.csv"), None)
     chosen = sorted((section for name, section in sections().items() if name in SECTIONS), key=lambda s: s.place)
     contents = (compose.content_of(section, of_study) for section in chosen)
@@ -96,13 +96,6 @@ def _write_tables(case: Foreign, out: Path) -> None:
     document |= {"case": dataclasses.asdict(case.case), "verdict": run.plain(case.verdict)}
     document |= {"total": run.plain(case.total)}
     write_document(out / MACHINE / "diagnosis" / f"{case.case.path}.json", "diagnosis", document)
-
-
-def _write_cases(cases: Sequence[Foreign], folder: Path) -> None:
-    with written_whole(folder / "cases.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*records.KEY, "outcome", "reason"])
-        writer.writerows([MACHINE, *dataclasses.astuple(case.case), "run", ""] for case in cases)
 
 
 def _answers(cases: Sequence[Foreign]) -> SectionContent:

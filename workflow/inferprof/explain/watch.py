@@ -22,9 +22,8 @@ from typing import Final
 from inferprof import processes, registry, secret
 from inferprof.bundles import scrub
 from inferprof.errors import UserError, ended, unknown
-from inferprof.explain import inside
+from inferprof.explain import explain, inside
 from inferprof.explain.foreign import Foreign
-from inferprof.explain.verb import explain
 from inferprof.files import make_folder
 from inferprof.machine import hardware
 from inferprof.profilers import capturing, nsys, nsys_scrub

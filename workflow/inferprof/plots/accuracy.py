@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import GREY, case_names, colours, end_shapes, kinds, new_figure, plain_log
 from inferprof.plugins import Plot
@@ -12,7 +13,6 @@ from inferprof.tables.limits.pareto import BEHIND, FRONT, UNDECIDED
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

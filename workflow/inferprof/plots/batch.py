@@ -6,13 +6,13 @@ import functools
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import case_names, colours, kinds, new_figure, plain_log
 from inferprof.plugins import Boundary, Plot
 from inferprof.tables.limits.saturation import rest_of, smallest
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import (
     INK,
@@ -23,7 +24,6 @@ from inferprof.tables.records import rows_of
 from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 from inferprof.plots.style import GREY, INK, OKABE_ITO, colours, new_figure
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

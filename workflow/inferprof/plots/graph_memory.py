@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import OKABE_ITO, case_names, look, new_figure, plain_log
 from inferprof.plugins import Plot
 from inferprof.units import MIB
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 LEGEND_LINES_IN: Final = 0.2

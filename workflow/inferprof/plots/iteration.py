@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import GREY, OKABE_ITO, ON_COLOUR, case_names, end_shapes, new_figure, tip
 from inferprof.plugins import Plot
@@ -18,7 +19,6 @@ from inferprof.tables.trace.tracks import Events, Kind, Track
 from inferprof.units import NS_PER_US
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

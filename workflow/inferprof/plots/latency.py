@@ -6,12 +6,12 @@ import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import INK, colours, name_bars, plain_log, shape_panels
 from inferprof.plugins import Boundary, Plot
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

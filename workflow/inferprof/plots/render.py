@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from inferprof import spread
 from inferprof.errors import UserError, failure_of, without_exit
 from inferprof.files import write_text
@@ -20,7 +22,6 @@ from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     Drawing = tuple[Callable[[pd.DataFrame], Figure], pd.DataFrame, Path]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from inferprof.errors import UserError
 from inferprof.plots.style import case_names, colours, kinds, new_figure, plain_log
@@ -13,7 +14,6 @@ from inferprof.tables.records import rows_of
 from inferprof.units import TERA
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

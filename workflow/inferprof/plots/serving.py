@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import OKABE_ITO, look, new_figure, plain_log
 from inferprof.plugins import Plot
@@ -13,7 +14,6 @@ from inferprof.queueing.served import curve_of, policy_of
 from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof import stats
 from inferprof.plots.style import GREY, INK, OKABE_ITO, ON_COLOUR, case_names, new_figure, tip
@@ -12,7 +13,6 @@ from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

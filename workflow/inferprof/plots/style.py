@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
+
 from inferprof import registry
 from inferprof.plugins import Boundary
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -83,25 +83,6 @@ def name_bars(ax: Axes, frame: pd.DataFrame, boundary: Boundary = "end_to_end") 
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
     ax.set_title(frame["shape"].iloc[0])
-
-
-def stacked_shares(ax: Axes, frame: pd.DataFrame, parts: Mapping[str, tuple[np.ndarray, str, str]]) -> None:
-    """A bar of 100 % for each row of `frame`, whose first shape is the title; parts: label → (%, colour, hatch)."""
-    import numpy as np
-
-    places = np.arange(len(frame))
-    left = np.zeros(len(frame))
-    for label, (shares, colour, hatch) in parts.items():
-        bars = ax.barh(
-            places, shares, left=left, height=0.68, label=label, color=colour, hatch=hatch, edgecolor="white",
-            linewidth=0.4,
-        )  # fmt: skip
-        for bar, share in zip(bars, shares, strict=True):
-            bar.set_gid(tip(label, f"{share:.1f} %"))
-        left += shares
-    ax.set_xlim(0, 107)
-    ax.set_xticks([0, 25, 50, 75, 100])
-    name_bars(ax, frame)
 
 
 def tip(*lines: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.machine.hardware import SLOWER
 from inferprof.plots.style import INK, case_names, colours, end_shapes, kinds, new_figure
@@ -13,7 +14,6 @@ from inferprof.tables.records import rows_of
 from inferprof.units import NS_PER_S
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 PANELS: Final = {"sm_mhz": "SM clock, MHz", "power_w": "power, W", "temperature_c": "temperature, °C"}

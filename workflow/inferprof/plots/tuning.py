@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.plots.style import GREY, new_figure
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
@@ -47,8 +47,6 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def _panels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """(kernel, table): rows are configurations, columns cases, values times as long as the winner; NaN: not run."""
-    import pandas as pd
-
     tried = frame[frame[TRIALS].notna()].sort_values("batch", kind="stable")
     several = tried["variant"].nunique() > 1
     parts = []

@@ -11,18 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from inferprof import escape, spread
+from inferprof import bundles, escape, spread
 from inferprof.diagnosis import run
-from inferprof.documents import Diagnosis, thresholds_of
+from inferprof.documents import Bundle, Diagnosis, thresholds_of
 from inferprof.errors import UserError
-from inferprof.files import make_folder, write_text, written_whole
+from inferprof.files import make_folder, write_document, write_text, written_whole
 from inferprof.plots import render
 from inferprof.report import compose, evidence, figures, html, interactive, txt
 from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
 from inferprof.tables import records
-
-__all__ = ["ANSWER", "read", "write", "write_files", "write_machines", "write_partial", "write_so_far"]
 
 WHOLE = "REPORT.txt"
 PARTIAL = "REPORT.partial.txt"
@@ -91,6 +89,26 @@ def write_machines(results: Path, study: str, machines: Sequence[str], baseline:
         for machine in machines
     ]
     return write_files(compose.compose_machines(study, of_machines), folder)
+
+
+def write_bundle(bundle: Path, out: Path, processes: int = 1) -> Bundle:
+    """Unpack to `out`, a new folder, diagnose its cases and write its report; the bundle's manifest.
+
+    Raises UserError for anything but a whole bundle that can be reported, and where `out` is there already; there is
+    nothing at `out` then.
+    """
+    with bundles.unpacked(bundle, out) as (results, manifest):
+        study, machine = manifest.study, manifest.machine
+        folder = results / "reports" / study
+        thresholds = thresholds_of(folder)
+        models = list(records.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique())
+        for part in run.documents_of_models(results, machine, models, thresholds, processes):
+            if isinstance(part, Exception):
+                raise part
+            for case, diagnosis in part:
+                write_document(results / machine / "diagnosis" / f"{case.path}.json", "diagnosis", diagnosis)
+        write(results, study, machine, manifest.baseline, processes)
+    return manifest
 
 
 def write_files(report: Report, folder: Path) -> Path:

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import pandas as pd
 
 from inferprof import documents, registry
 from inferprof.case import EXCLUDED, Case
-from inferprof.documents import Build, Cost, Diagnosis, Kind, Outcome, Partition, Serving, Trail, Trtexec, Watched
+from inferprof.documents import Build, Cost, Diagnosis, Kind, Partition, Serving, Trail, Trtexec, Watched
+from inferprof.documents.base import Outcome
 from inferprof.errors import UserError
 from inferprof.tables import records, schema
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TORCH_ALONE = "torch alone runs {}, so that no ONNX graph is made"
 TELL_FAILURES: tuple[Kind, ...] = ("build", "watched")

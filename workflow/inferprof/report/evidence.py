@@ -7,7 +7,9 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import selection
 from inferprof.case import QUANTIZE, Case
@@ -36,9 +38,6 @@ from inferprof.tables import join, overhead, records, roofs, schema, summary
 from inferprof.tables.limits import copies, roofline, saturation, speed_up_flags, tile_advice, waterfall
 from inferprof.tables.measurements import Measurements
 from inferprof.tables.roofs import Roofs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,8 +299,6 @@ def _damaged(rows: pd.DataFrame) -> list[Document[Any]]:
 
 def _profiles(reader: Reader) -> pd.DataFrame:
     """The profilers' tables of the cases that were to run, without single events, which are many."""
-    import pandas as pd
-
     tables = list(reader.tables())
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 

@@ -1,10 +1,13 @@
-"""The accuracy of a number format of a model, as the sections quote it."""
+"""The accuracy of a number format of a model, as the sections quote it, and the standing of cases by it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import pandas as pd
 
 from inferprof.case import REFERENCE
 from inferprof.documents import Accuracy
@@ -13,6 +16,8 @@ from inferprof.report.documents import TORCH_ALONE, Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Mark
 from inferprof.report.numbers import three_digits
+from inferprof.tables.limits import pareto
+from inferprof.tables.records import KEY, rows_of
 
 RANDOM_WEIGHTS = "numerical fidelity only (random weights)"
 NO_REFERENCE = "{} and there is no reference"
@@ -113,3 +118,21 @@ def _known(values: Iterable[float | None]) -> list[float]:
 def cosine_text(value: float) -> str:
     """Six decimals, and never rounded up to 1."""
     return "1" if value == 1 else f"{min(value, 0.999999):.6f}"
+
+
+def standings(evidence: Evidence) -> pd.DataFrame:
+    """tables.join.measured of these cases with `sqnr_db`, `identical`, `accuracy`, and tables.limits.pareto.
+
+    fp32 is what the others are compared with, and so identical.
+    """
+    frame = evidence.measured
+    fidelities = [of_case(evidence, row) for row in rows_of(frame)]
+    frame = frame.assign(
+        sqnr_db=[math.nan if result.sqnr_db is None else result.sqnr_db for result in fidelities],
+        identical=[result.identical or result.outcome == "reference" for result in fidelities],
+        accuracy=[result.outcome for result in fidelities],
+    )
+    frame = frame[(frame["sqnr_db"].notna() | frame["identical"]) & frame[f"{pareto.BOUNDARY}_ms"].notna()]
+    points = frame.assign(db=frame["sqnr_db"].where(~frame["identical"].astype(bool), math.inf))
+    table = pareto.of_cases(points, evidence.boundaries, evidence.doubts)
+    return frame.merge(table, on=KEY, how="left", validate="one_to_one")

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pandas as pd
+
 from inferprof import registry, spread
 from inferprof.errors import failure_of, meant
 from inferprof.plots import engine_graph, render
-from inferprof.plots.waterfall import WATERFALL, in_card
+from inferprof.plots.stacked import WATERFALL, in_card
 from inferprof.plugins import Plot
 from inferprof.report import answers, plot_frame
 from inferprof.report.common import few
@@ -21,7 +23,6 @@ from inferprof.report.sections.layers import SECTION, cases
 from inferprof.tables.nodes import layer_graph, layer_times
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure as MatplotlibFigure
 
 SECTION_OF_ANSWER: Final = "Answer"

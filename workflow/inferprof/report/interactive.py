@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pandas as pd
 
 from inferprof import escape, registry, spread
 from inferprof.files import write_text
@@ -55,8 +56,6 @@ class _Numbers:
 
     def of_all(self, texts: np.ndarray[Any, np.dtype[np.object_]]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The number of each of them, new ones in the order in which they come."""
-        import pandas as pd
-
         places, different = pd.factorize(texts)
         # What is missing has the place -1: the last.
         return np.array([*map(self.of, different), NOBODY], np.int64)[places]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.case import BATCH, Shape
-from inferprof.report import fidelity, standings
+from inferprof.report import fidelity
 from inferprof.report.common import name_of, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.profiled import Profile, chosen, first_of
@@ -18,9 +20,6 @@ from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.idle import IDLE_CAUSES
 from inferprof.tables.trace.kernel_compare import ITERATION
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SEQUENCE = re.compile(r"s|seq.*|.*len(gth)?|tokens?")
 """Symbols of a shape that are the length of a sequence, as exporters name it."""
@@ -51,7 +50,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     roofs = evidence.roofline[[*KEY, *roofline.FOR_PLOTS]].astype(roofline.FOR_PLOTS)
     frame = frame.merge(roofs, on=KEY, how="left", validate="one_to_one")
     frame = frame.merge(_speed_ups(evidence), on=KEY, how="left", validate="one_to_one")
-    table = evidence.once(standings.of)[[*KEY, "standing", "against"]]
+    table = evidence.once(fidelity.standings)[[*KEY, "standing", "against"]]
     frame = frame.merge(table, on=KEY, how="left", validate="one_to_one")
     frame.loc[frame.apply(lambda row: name_of(row) == evidence.baseline, axis=1), "verdict"] = "baseline"
     traced = first_of(evidence, registry.tracers(), _has_iteration)
@@ -77,8 +76,6 @@ def of(evidence: Evidence) -> pd.DataFrame:
 
 
 def _objects(values: Iterable[Any]) -> pd.Series:
-    import pandas as pd
-
     return pd.Series(list(values), dtype=object)
 
 

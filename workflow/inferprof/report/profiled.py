@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.plugins import Join
@@ -15,9 +17,6 @@ from inferprof.report.numbers import ratio
 from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.schema import Level
 from inferprof.tables.trace.kernel_compare import holds, per_iteration
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SLOW_DOWN_COLUMN = Column("slow_down", "× bare", "number")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof.plugins import Boundary
 from inferprof.report import fidelity
@@ -15,9 +17,6 @@ from inferprof.report.model import Cell, missing, number, without_number
 from inferprof.report.numbers import ratio
 from inferprof.tables import summary
 from inferprof.tables.records import KEY, key_of, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FAR: Final = 2.0
 """Ours: where every sample of a case is so many times as slow as each of another, no interval is needed to tell the

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from inferprof import documents, outcomes, registry
 from inferprof.backends import refusals
 from inferprof.case import REFERENCE, Case, OptionValue
-from inferprof.documents import Outcome, Record
+from inferprof.documents import Record
+from inferprof.documents.base import Outcome
 from inferprof.errors import CaseFailed, ended
 from inferprof.machine.hardware import Machine
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from tests.unit.made_records import made
 
-from inferprof.documents.operation import Operation
+from inferprof.documents.record import Operation
 from inferprof.tables.limits import generation
 from inferprof.tables.limits.generation import Requests, Step
 from inferprof.tables.records import KEY, frame_of

@@ -1,18 +1,22 @@
-"""How far each number format is from fp32."""
+"""How far each number format is from fp32, and accuracy against speed, size and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from inferprof.documents import Accuracy
 from inferprof.documents.graph import Agreement
 from inferprof.report import fidelity
-from inferprof.report.common import few, optional
+from inferprof.report.common import CASE_COLUMNS, FEW, NO_FILE, by_case, case_cells, few, in_mib, onnx_bytes, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
-from inferprof.report.model import Block, Cell, Column, Table, Text, missing, without_number, words
-from inferprof.report.numbers import significant
+from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, without_number, words
+from inferprof.report.numbers import half_width, significant, three_digits
 from inferprof.report.section import Section
+from inferprof.tables.limits.pareto import BEHIND, BOUNDARY
+from inferprof.tables.records import first_rounds, key_of, rows_of
 
 NO_NUMBER = "the outputs give no finite value"
 COLUMNS = (
@@ -36,7 +40,7 @@ OF_RANDOM_INPUTS = (
 )
 
 
-def build(evidence: Evidence) -> Sequence[Block]:
+def accuracy(evidence: Evidence) -> Sequence[Block]:
     """The table, the reasons of what didn't pass, and what random weights mean for it."""
     fidelities = {pair: fidelity.of(evidence, *pair) for pair in evidence.variants}
     rows = tuple(tuple(_row(evidence, *pair, fidelities[pair])) for pair in fidelities)
@@ -117,9 +121,83 @@ def _sources(evidence: Evidence) -> list[Text]:
     return [Text(f"Computed by {source}: {few(names)}.") for source, names in by_source.items()]
 
 
-SECTION = Section(
+ACCURACY = Section(
     name="accuracy",
     title="Accuracy",
     place=280,
-    build=build,
+    build=accuracy,
+)
+
+
+PARETO_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("end_to_end_ms", "end_to_end ms", "number"),
+    Column("interval", "±", "number"),
+    Column("sqnr_db", "SQNR dB", "number"),
+    Column("accuracy", "accuracy", hidden=True),
+    Column("onnx_mib", "ONNX MiB", "number"),
+    Column("engine_mib", "engine MiB", "number", hidden=True),
+    Column("memory_mib", "memory MiB", "number"),
+    Column("standing", "standing"),
+    Column("against", "against"),
+)
+PARETO_NOTE = (
+    "front: no case of the model and shape is as accurate and as fast. undecided: it may be as fast as the case "
+    "beside it, or slower, by the rule of all speed-ups. behind: that case is as accurate and faster. Memory: of the "
+    "device, on a CPU of the process. csv/accuracy_speed.csv has those behind, and engines, too."
+)
+
+
+def pareto(evidence: Evidence) -> Sequence[Block]:
+    """The cases on the front and those that are not distinguishable from it; in the CSV all."""
+    table = evidence.once(fidelity.standings)
+    if len(table.drop_duplicates(["model", "precision"])) <= table["model"].nunique():
+        return ()
+    rows = by_case(rows_of(table), evidence.order, lambda row: row["end_to_end_ms"])
+    memory = {key_of(row): row for row in rows_of(first_rounds(evidence.resources))}
+    engines = {engine.key: engine.build.content.bytes for engine in evidence.engines if engine.build.content}
+    cells = [(row, _standing(evidence, row, engines.get(key_of(row)), memory.get(key_of(row), {}))) for row in rows]
+    near = tuple(line for row, line in cells if row["standing"] != BEHIND)
+    every = tuple(line for _, line in cells)
+    behind = len(every) - len(near)
+    return (
+        Table("accuracy_front", "", PARETO_COLUMNS, near, PARETO_NOTE, groups=2),
+        *([Text(f"{behind} of {len(every)} cases are behind one of these.")] if behind else []),
+        Table("accuracy_speed", "Accuracy against speed of all cases", PARETO_COLUMNS, every, csv_only=True),
+    )
+
+
+def _standing(
+    evidence: Evidence, row: Mapping[str, Any], engine: int | None, memory: Mapping[str, Any]
+) -> tuple[Cell, ...]:
+    low, high = (row[f"{BOUNDARY}_{end}_ms"] for end in ("low", "high"))
+    used = memory.get("device_bytes") or memory.get("host_rss_bytes")
+    return (
+        *case_cells(row),
+        optional(row[f"{BOUNDARY}_ms"], significant),
+        words(half_width(row[f"{BOUNDARY}_ms"], low, high)) if not math.isnan(low) else missing(FEW),
+        _sqnr(row),
+        words(row["accuracy"]),
+        in_mib(onnx_bytes(evidence, row["model"], row["precision"]), NO_FILE),
+        in_mib(engine, "no engine is built for it"),
+        in_mib(used),
+        words(row["standing"]),
+        words(row["against"] or ""),
+    )
+
+
+def _sqnr(row: Mapping[str, Any]) -> Cell:
+    """Marked where the accuracy warns or fails."""
+    if row["identical"]:
+        return without_number("identical")
+    mark: Mark | None = row["accuracy"] if row["accuracy"] in ("warn", "fail") else None
+    return number(row["sqnr_db"], three_digits(row["sqnr_db"]), mark)
+
+
+PARETO = Section(
+    name="pareto",
+    title="Accuracy against speed",
+    place=283,
+    build=pareto,
+    needs=("measured",),
 )

@@ -1,22 +1,27 @@
-"""What the counters say of each case's longest kernels, beside the timeline's durations and NVIDIA's own advice."""
+"""What the counters say of each case's longest kernels, and NVIDIA's rules beside our own verdicts on them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_us, optional, path_of, short_kernel
+from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells, few, in_us, optional, path_of, short_kernel
 from inferprof.report.evidence import Evidence
+from inferprof.report.fields import CASE, Field, csv_of, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant
 from inferprof.report.profiled import Profile, first_of, profiles
 from inferprof.report.section import Section
+from inferprof.tables.counters import ncu_rules
+from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.counters.ncu_timeline import against_timeline
 from inferprof.tables.records import key_of, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from inferprof.words import counted
 
 TOP_KERNELS: Final = 3
 PERCENTAGES: Final = {
@@ -59,7 +64,7 @@ NO_STALL: Final = "no warp waited, or ncu did not count it"
 NO_RULE: Final = "no rule of NVIDIA's expects a shorter run time"
 
 
-def build(evidence: Evidence) -> Sequence[Block]:
+def counters(evidence: Evidence) -> Sequence[Block]:
     """Durations and loads, then limits, waits and advice; the refusals below. Empty where ncu is not in the study."""
     seen = profiles(evidence, registry.counters())
     if not seen:
@@ -226,10 +231,66 @@ def _words(text: Any, reason: str) -> Cell:
     return words(text) if isinstance(text, str) else missing(reason)
 
 
-SECTION = Section(
+COUNTERS = Section(
     name="counters",
     title="Counters",
     place=170,
-    build=build,
+    build=counters,
+    needs=("profiles",),
+)
+
+
+APART: Final = ("theirs alone", "ours alone")
+RULES_LIMIT: Final = 20
+SILENT: Final = "no rule of NVIDIA's spoke of it"
+RULES_FIELDS: Final = (
+    *CASE,
+    text("tool", hidden=True),
+    plain("launch", hidden=True),
+    Field(Column("kernel", "kernel"), lambda row: Cell(both_ends(function_name(row["name"])).text, row["name"])),
+    text("agreement", "seen by"),
+    text("rule", None, SILENT),
+    Field(Column("rule_percent", "gain %", "number"), lambda row: _gain(row)),
+    Field(Column("faults", "our checks", hidden=True), lambda row: words(row["faults"] or "none")),
+    Field(
+        Column("ours", "what ours say", hidden=True),
+        lambda row: words(row["ours"] or "no check of ours looks at it"),
+    ),
+    text("message", "what it says", SILENT, hidden=True),
+)
+RULES_NOTE: Final = (
+    f"Gain: of the kernel's time, as NVIDIA's rule estimates it; from {ncu_rules.RULE_PERCENT:.0f} % on. Theirs "
+    "alone: each of our checks that looks at the same is clear. Ours alone: no rule that looks at the same spoke. "
+    "Ours rest on NVIDIA's thresholds where a rule has one."
+)
+
+
+def rules(evidence: Evidence) -> Sequence[Block]:
+    """The disagreements, and every rule that expects a gain in a CSV; empty where ncu has told of no rules."""
+    results = [
+        {**profile.case, "tool": profile.tool, **row}
+        for profile in profiles(evidence, registry.counters())
+        for row in rows_of(ncu_rules.agreement(profile.frame))
+    ]
+    if not results:
+        return ()
+    counts = Counter(row["agreement"] for row in results)
+    tally = ", ".join(f"{count} {agreement}" for agreement, count in counts.most_common())
+    apart = [row for row in results if row["agreement"] in APART]
+    shown = table_of("ncu_rules", "Where they disagree", RULES_FIELDS, apart, RULES_NOTE, groups=5)
+    tables = [replace(shown, limit=RULES_LIMIT)] if apart else []
+    every = csv_of("all_ncu_rules", "Every rule that expects a gain", RULES_FIELDS, results)
+    return (Text(f"{counted(len(results), 'result')}: {tally}."), *tables, every)
+
+
+def _gain(row: Mapping[str, Any]) -> Cell:
+    return number(row["rule_percent"], f"{row['rule_percent']:.0f}") if row["rule"] else missing(SILENT)
+
+
+RULES = Section(
+    name="rules",
+    title="NVIDIA's rules and ours",
+    place=180,
+    build=rules,
     needs=("profiles",),
 )

@@ -1,23 +1,36 @@
-"""The engines: what was built, here and ahead of time for other GPUs, and what the parser said where it failed."""
+"""The engines: what was built, here and for other GPUs, what failed, and trtexec's clock beside ours."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, in_mib, optional, path_of
-from inferprof.report.documents import Engine
+import pandas as pd
+from msgspec.structs import asdict
+
+from inferprof.documents import Trtexec
+from inferprof.documents.engine import ClockComparison
+from inferprof.report.common import (
+    CASE_COLUMNS,
+    FEW,
+    by_case,
+    case_cells,
+    few,
+    in_mib,
+    in_ms,
+    optional,
+    path_of,
+    table,
+)
+from inferprof.report.documents import Document, Engine
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, ms, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
-from inferprof.report.numbers import count, percent, three_digits
+from inferprof.report.numbers import count, percent, significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.nodes import engine_layers
-from inferprof.tables.records import rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from inferprof.tables.records import key_of, rows_of
 
 COLUMNS = (
     Column("machine", "for"),
@@ -69,7 +82,7 @@ REBUILDS = (
 )
 
 
-def build(evidence: Evidence) -> Sequence[Block]:
+def engines(evidence: Evidence) -> Sequence[Block]:
     """The table, then the messages of failed builds, each once."""
     if not evidence.engines:
         return (Text("No engine was built: none of the cases needs one, or every one was refused."),)
@@ -139,9 +152,71 @@ def _row(engine: Engine, kernels: pd.DataFrame) -> list[Cell]:
     ]
 
 
-SECTION = Section(
+ENGINES = Section(
     name="engines",
     title="Engines",
     place=300,
-    build=build,
+    build=engines,
+)
+
+
+CLOCK_COLUMNS = [
+    *(Column(column.key, column.title, hidden=column.key == "backend") for column in CASE_COLUMNS),
+    Column("end_to_end_ms", "end_to_end", "number"),
+    Column("device_ms", "device", "number"),
+    Column("gpu_compute_ms", "GPU compute", "number"),
+    Column("difference_percent", "difference", "number"),
+    Column("latency_ms", "latency", "number"),
+    Column("enqueue_ms", "enqueue", "number"),
+    Column("verdict", "verdict", hidden=True),
+    Column("trtexec", "trtexec", hidden=True),
+    Column("file", "file", "path", hidden=True),
+]
+CLOCK_NOTE = (
+    "Medians in ms. Ours: end_to_end over all rounds, device of the round that trtexec is compared with. trtexec's, "
+    "with every switch given: GPU compute, from event to event as in device; latency, which has no copies in it, as "
+    "they are off; enqueue, the host's time to launch. Difference: GPU compute / device - 1."
+)
+
+
+def second_clock(evidence: Evidence) -> Sequence[Block]:
+    """A row per engine that trtexec was asked to run; where it is not compared, why."""
+    whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
+    rows = by_case([_clock(evidence, document) for document in evidence.second_clocks], evidence.order)
+    body = [[*case_cells(row), *_clock_cells(row, whole.get(key_of(row)))] for row in rows]
+    return (table("trtexec", "", CLOCK_COLUMNS, body, CLOCK_NOTE),) if body else ()
+
+
+def _clock(evidence: Evidence, document: Document[Trtexec]) -> dict[str, Any]:
+    """The result beside the columns of its case."""
+    content = document.content
+    assert content is not None and content.case is not None  # failed ones are left out
+    return {"machine": evidence.machine, **asdict(content.case), "content": content, "file": document.file}
+
+
+def _clock_cells(row: dict[str, Any], end_to_end_ms: float | None) -> list[Cell]:
+    content: Trtexec = row["content"]
+    comparison = content.comparison or ClockComparison()
+    reason = comparison.not_compared or "not told by trtexec"
+    summary = {name: values.median for name, values in content.summary_ms.items()}
+    times = (summary.get(name) for name in ("Latency", "Enqueue Time"))
+    difference = None if comparison.ratio is None else 100 * (comparison.ratio - 1)
+    return [
+        optional(end_to_end_ms, significant, "the case has no end_to_end"),
+        in_ms(comparison.device_median_ns, reason),
+        in_ms(comparison.trtexec_median_ns, reason),
+        optional(difference, lambda value: f"{value:+.2f} %", reason),
+        *(optional(time, significant, reason) for time in times),
+        words(comparison.verdict or ""),
+        words(content.version),
+        words(row["file"]),
+    ]
+
+
+SECOND_CLOCK = Section(
+    name="second_clock",
+    title="trtexec beside our clock",
+    place=310,
+    build=second_clock,
+    needs=("second_clocks",),
 )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.documents import Partition
@@ -24,9 +26,6 @@ from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import key_of, rows_of
 from inferprof.units import KIB
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TOP = 3
 FALLBACKS = (
@@ -93,7 +92,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     ]
 
 
-Tables = list[tuple[Profile, "pd.DataFrame"]]
+Tables = list[tuple[Profile, pd.DataFrame]]
 
 
 def _findings(evidence: Evidence, fallbacks: Tables, looping: Tables) -> list[Text]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, case_cells, in_percent, in_us
@@ -14,9 +16,6 @@ from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.report.section import Section
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import key_of, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEW = 0.5
 """Less of the matrix products than this in the format asked for is marked."""

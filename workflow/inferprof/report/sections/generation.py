@@ -1,21 +1,24 @@
-"""Prefill and decode on a KV cache: against the roofs, as requests, and what narrower numbers could gain."""
+"""Generative models: prefill and decode by themselves, and under load, where policies answer requests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.documents.serving import Load
+from inferprof.report import under_load
 from inferprof.report.common import CASE_COLUMNS, FEW, in_mib, in_ms, optional, scaled
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, three_digits
 from inferprof.report.section import Section
+from inferprof.report.under_load import HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 from inferprof.tables.limits import generation, saturation
 from inferprof.tables.limits.generation import Requests, Step
 from inferprof.tables.records import CASE_KEY
 
-CHECKS: Final = frozenset({"host_bound_decode", "prefill_blocks_decode", "memory_bounds_batch"})
+STEP_CHECKS: Final = frozenset({"host_bound_decode", "prefill_blocks_decode", "memory_bounds_batch"})
 NO_BANDWIDTH: Final = "the bandwidth of this machine's memory is not known: inferprof ceilings"
 NO_PEAK: Final = "the peak of this format on this machine is not known: inferprof ceilings"
 STEPS: Final = (
@@ -70,7 +73,7 @@ GAINS_NOTE: Final = (
 NEVER: Final = "the cache grows with the batch and takes longer than the products at any"
 
 
-def build(evidence: Evidence) -> Sequence[Block]:
+def prefill_and_decode(evidence: Evidence) -> Sequence[Block]:
     """Empty where no model has a KV cache."""
     steps = generation.steps(evidence.ok, evidence.latency, evidence.roofs)
     if not steps:
@@ -90,7 +93,7 @@ def _findings(evidence: Evidence) -> Iterator[Text]:
     """What the checks of generation found."""
     for case, document in diagnosed(evidence):
         for answer in document.answers or ():
-            for finding in answer.findings if answer.check in CHECKS else ():
+            for finding in answer.findings if answer.check in STEP_CHECKS else ():
                 name = f"{case['model']} {case['precision']}/{case['backend']}/{case['variant']} {case['shape']}"
                 yield Text(f"{name}: {finding.reason} {finding.advice}", "item", "warn")
 
@@ -163,4 +166,127 @@ def _gains(step: Step) -> tuple[Cell, ...]:
     )
 
 
-SECTION = Section(name="generation", title="Prefill and decode", place=28, build=build, needs=("records",))
+GENERATION = Section(
+    name="generation", title="Prefill and decode", place=28, build=prefill_and_decode, needs=("records",)
+)
+
+
+LOAD_CHECKS: Final = frozenset({"serving_rate"})
+LOADS: Final = (
+    *under_load.HEAD,
+    Column("rate_per_s", "rate/s", "number"),
+    Column("load", "load", "number", hidden=True),
+    Column("percentile", "percentile", hidden=True),
+    Column("ttft_mean_ms", "mean TTFT", "number", hidden=True),
+    Column("predicted_ttft_mean_ms", "mean TTFT predicted", "number", hidden=True),
+    Column("ttft_ms", "TTFT", "number"),
+    Column("predicted_ttft_ms", "pred.", "number"),
+    Column("tpot_ms", "TPOT", "number"),
+    Column("predicted_tpot_ms", "pred.", "number"),
+    Column("itl_ms", "ITL", "number"),
+    Column("e2e_ms", "E2E", "number"),
+    Column("predicted_e2e_ms", "pred.", "number"),
+    Column("refused", "why not to be used", hidden=True),
+)
+LOADS_NOTE: Final = (
+    "ms, at the percentile of the objective. TTFT: from the moment at which a request was due to its first token. "
+    "TPOT: (last token − first) / (tokens − 1) of a request; ITL: from one token to the next; E2E: to the last. "
+    "Pred.: by simulation, of times of steps measured just before. *: refused, see below."
+)
+TOKENS: Final = (
+    *under_load.HEAD,
+    Column("rate_per_s", "rate/s", "number"),
+    Column("tokens_per_s", "tokens/s", "number"),
+    Column("per_step", "tokens a step", "number"),
+    Column("good_per_s", "good/s", "number"),
+    Column("good_percent", "good %", "number"),
+    Column("queue_ms", "queue ms", "number"),
+    Column("steps", "steps", "number", hidden=True),
+    Column("lag_ms", "send lag p99 ms", "number", hidden=True),
+    Column("j_per_request", "J/request", "number"),
+    Column("requests", "requests", "number"),
+)
+TOKENS_NOTE: Final = (
+    "Good: requests that met both objectives, one meaning of goodput; the other is the highest rate, below. Queue: "
+    "the mean until a request was begun with. J: of the whole GPU, idle time too."
+)
+
+
+def answering(evidence: Evidence) -> Sequence[Block]:
+    """Empty where no generative model was put under load."""
+    served = under_load.served(evidence, generates=True)
+    loads = under_load.loads(served)
+    blocks: list[Block] = [*_most(served), *under_load.findings(evidence, LOAD_CHECKS)]
+    if loads:
+        rows = tuple(_answered(*pair) for pair in loads)
+        blocks.append(Table("answering", "Predicted and measured", LOADS, rows, LOADS_NOTE, groups=3))
+        blocks += under_load.refused(loads)
+        rows = tuple(_tokens_of(*pair) for pair in loads)
+        blocks.append(Table("answering_tokens", "Tokens and goodput", TOKENS, rows, TOKENS_NOTE, groups=3))
+    if rows := under_load.highest(served):
+        blocks.append(Table("answering_highest", "Highest rate", HIGHEST, rows, HIGHEST_NOTE, groups=2))
+    return blocks
+
+
+def _most(served: Sequence[Served]) -> Iterator[Text]:
+    """`llm …: within p95: TTFT ≤ 1000 ms, continuous carries 4.1 requests/s, static 1.2: use continuous.`"""
+    alike: dict[tuple[str, ...], dict[str, float]] = {}
+    for document, policy, _ in served:
+        if document.highest and document.highest.rate:
+            key = (*under_load.series(document), policy.objective)
+            alike.setdefault(key, {})[policy.name] = document.highest.rate
+    for (model, case, objective), rates in alike.items():
+        if len(rates) > 1:
+            ranked = sorted(rates, key=lambda name: -rates[name])
+            carried = ", ".join(f"{name} {three_digits(rates[name])}" for name in ranked)
+            yield Text(f"{model} {case}, {objective}: requests/s at most: {carried}. Use {ranked[0]}.", "item")
+
+
+def _answered(served: Served, load: Load) -> tuple[Cell, ...]:
+    name = f"p{served[1].percentile:g}"
+    seen, foreseen = load.tokens, load.predicted
+    predicted = {"ttft": foreseen.ttft, "tpot": foreseen.tpot, "e2e": foreseen.latency} if foreseen else {}
+    ttft, tpot, itl = (seen.ttft, seen.tpot, seen.itl) if seen else ({}, {}, {})
+    few = under_load.FEW if seen else NO_RUN
+    return (
+        *under_load.head(served),
+        under_load.rate(load),
+        number(load.share, three_digits(load.share)),
+        words(name),
+        under_load.value(ttft.get("mean"), NO_RUN),
+        _predicted(predicted, "ttft", "mean"),
+        under_load.value(ttft.get(name), few),
+        _predicted(predicted, "ttft", name),
+        under_load.value(tpot.get(name), few),
+        _predicted(predicted, "tpot", name),
+        under_load.value(itl.get(name), few),
+        under_load.value(load.latency.get(name), few),
+        _predicted(predicted, "e2e", name),
+        words(load.refused or ""),
+    )
+
+
+def _tokens_of(served: Served, load: Load) -> tuple[Cell, ...]:
+    seen = load.tokens
+    return (
+        *under_load.head(served),
+        under_load.rate(load),
+        optional(seen.per_s if seen else None, three_digits, NO_RUN),
+        optional(seen.per_step if seen else None, three_digits, NO_RUN),
+        optional(seen.good_per_s if seen else None, three_digits, NO_RUN),
+        optional(100 * seen.good_share if seen else None, three_digits, NO_RUN),
+        in_ms(load.queue_ns, NO_RUN),
+        optional(seen.steps if seen else None, lambda steps: f"{steps:,}", NO_RUN),
+        in_ms(load.lag_ns, NO_RUN),
+        under_load.energy(load),
+        number(load.requests, f"{load.requests:,}"),
+    )
+
+
+def _predicted(predicted: Mapping[str, Mapping[str, float]], what: str, name: str) -> Cell:
+    return in_ms(predicted.get(what, {}).get(name), NO_RUN)
+
+
+ANSWERING = Section(
+    name="answering", title="Generative models under load", place=29, build=answering, needs=("served",)
+)

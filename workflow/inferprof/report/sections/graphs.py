@@ -1,18 +1,75 @@
-"""What each ONNX graph really computes in, and what to do about it: from the audits."""
+"""The models, how each number format was made of them, and what each ONNX graph really computes in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from inferprof.documents import Audit
-from inferprof.report.common import optional
+from inferprof.documents import Audit, Convert
+from inferprof.report.common import NO_FILE, few, in_mib, onnx_bytes, optional
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import mebibytes
 from inferprof.report.section import Section
 
-COLUMNS = (
+MODEL_COLUMNS = (
+    Column("model", "model"),
+    Column("precision", "precision"),
+    Column("made", "how it was made"),
+    Column("mib", "MiB", "number"),
+    Column("options", "options", hidden=True),
+    Column("sha256", "SHA-256", hidden=True),
+    Column("file", "file", "path", hidden=True),
+)
+
+
+def models(evidence: Evidence) -> Sequence[Block]:
+    """One row per ONNX file, then what is not reproducible."""
+    documents = {pair: evidence.documents[(*pair, "convert")] for pair in evidence.variants}
+    rows = tuple(tuple(_model(evidence, *pair, document)) for pair, document in documents.items())
+    blocks: list[Block] = [Table("models", "", MODEL_COLUMNS, rows, groups=1)]
+    unlike: dict[str, list[str]] = {}
+    for (model, precision), document in documents.items():
+        for what in (document.content and document.content.not_reproducible) or ():
+            unlike.setdefault(what, []).append(f"{model} {precision}")
+    blocks += [
+        Text(f"{few(names)}: not reproducible to the bit: {what}.", "item", "warn") for what, names in unlike.items()
+    ]
+    return blocks
+
+
+def _model(evidence: Evidence, model: str, precision: str, document: Document[Convert]) -> list[Cell]:
+    content = document.content
+    if content is None:
+        lacking = missing(document.lacking)
+        return [words(model), words(precision), *[lacking] * (len(MODEL_COLUMNS) - 3), words(document.file)]
+    options = ", ".join(f"{name}={value}" for name, value in content.options.items())
+    return [
+        words(model),
+        words(precision),
+        words(_how(content)),
+        in_mib(onnx_bytes(evidence, model, precision), NO_FILE),
+        words(options),
+        words(content.sha256 or ""),
+        words(document.file),
+    ]
+
+
+def _how(content: Convert) -> str:
+    """The conversion's method; of an export where the weights come from."""
+    parts = (content.method, content.architecture, content.origin)
+    return ", ".join(part for part in parts if part) or "not recorded"
+
+
+MODELS = Section(
+    name="models",
+    title="Models and number formats",
+    place=270,
+    build=models,
+)
+
+
+AUDIT_COLUMNS = (
     Column("model", "model"),
     Column("precision", "precision"),
     Column("macs_by_type", "MACs by type"),
@@ -30,10 +87,10 @@ COLUMNS = (
 )
 
 
-def build(evidence: Evidence) -> Sequence[Block]:
+def graphs(evidence: Evidence) -> Sequence[Block]:
     """One row per ONNX file, then the advice; advice that several formats or models share stands once."""
     documents = {pair: evidence.documents[(*pair, "audit")] for pair in evidence.variants}
-    rows = tuple(tuple(_row(*pair, document)) for pair, document in documents.items())
+    rows = tuple(tuple(_audit(*pair, document)) for pair, document in documents.items())
     note = (
         "Wider products: matrix products and convolutions that compute in more bits than the format promises. "
         "Types under a thousandth of the whole are left out."
@@ -48,15 +105,15 @@ def build(evidence: Evidence) -> Sequence[Block]:
     advice = [
         Text(f"{', '.join(models)} {precisions}: {line}", "item") for (precisions, line), models in alike.items()
     ]
-    blocks: list[Block] = [Table("audit", "", COLUMNS, rows, note, groups=1)]
+    blocks: list[Block] = [Table("audit", "", AUDIT_COLUMNS, rows, note, groups=1)]
     return (*blocks, *([Text("Advice:")] if advice else []), *advice)
 
 
-def _row(model: str, precision: str, document: Document[Audit]) -> list[Cell]:
+def _audit(model: str, precision: str, document: Document[Audit]) -> list[Cell]:
     content = document.content
     if content is None:
         lacking = missing(document.lacking)
-        return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
+        return [words(model), words(precision), *[lacking] * (len(AUDIT_COLUMNS) - 3), words(document.file)]
     left = content.high_precision or []
     lie = any(product.with_weight for product in left)
     return [
@@ -82,9 +139,9 @@ def _joined(parts: Mapping[str, float] | None, write: Callable[[float], str]) ->
     return ", ".join(f"{name} {write(value)}" for name, value in parts.items() if value >= total / 1000)
 
 
-SECTION = Section(
+GRAPHS = Section(
     name="graphs",
     title="What the graphs compute in",
     place=290,
-    build=build,
+    build=graphs,
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.report.common import few, path_of
@@ -16,9 +18,6 @@ from inferprof.report.section import Section
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
 from inferprof.tables.records import key_of, rows_of
 from inferprof.words import counted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TOP_LAYERS = 5
 OPENED_LAYERS = 20
@@ -103,8 +102,6 @@ def _rows(tables: Iterable[tuple[Profile, pd.DataFrame]]) -> list[dict[str, Any]
 
 def cases(evidence: Evidence) -> list[Profile]:
     """One profile per case, with the rows of both tools."""
-    import pandas as pd
-
     by_key: dict[tuple[str, ...], list[Profile]] = {}
     for profile in profiles(evidence, registry.tools(lambda profiler: profiler.owner == "layer")):
         by_key.setdefault(key_of(profile.case), []).append(profile)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.plugins import Owner
@@ -28,9 +30,6 @@ from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 from inferprof.units import NS_PER_MS
 from inferprof.words import counted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Counted = Mapping[str, Mapping[str, float]]
 """Kernel → its counters in percent."""

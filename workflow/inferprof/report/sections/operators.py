@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.report.common import NODE_NAME_LENGTH
@@ -17,9 +19,6 @@ from inferprof.report.section import Section
 from inferprof.tables.nodes.fallback import subgraphs
 from inferprof.tables.nodes.providers import by_provider, by_type, on_cpu, per_run
 from inferprof.tables.records import rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TOP_TYPES = 2
 TOP_NODES = 3

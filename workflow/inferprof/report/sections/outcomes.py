@@ -1,4 +1,4 @@
-"""What was not measured, and why: refused, failed and broken cases; and the self-checks that failed."""
+"""What was not measured, and why: refused, failed and broken cases; self-checks that failed; files left out."""
 
 from __future__ import annotations
 
@@ -91,6 +91,11 @@ def checks(evidence: Evidence) -> Sequence[Block]:
     return blocks
 
 
+def left_out(evidence: Evidence) -> Sequence[Block]:
+    """The files that are left out since inferprof does not write such."""
+    return tuple(Text(str(document.damage), "item", "warn") for document in evidence.damaged)
+
+
 def _refusal(reason: str, group: Any) -> tuple[Cell, ...]:
     """Reason, count, and what the refused cases have in common."""
     return words(reason), Cell(str(len(group)), len(group)), words(common_parts(group))
@@ -135,4 +140,12 @@ SELF_CHECKS = Section(
     title="Self-checks",
     place=340,
     build=checks,
+)
+
+LEFT_OUT = Section(
+    name="left_out",
+    title="Files left out",
+    place=20,
+    build=left_out,
+    needs=("damaged",),
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from inferprof.report.common import CASE_COLUMNS, case_cells, optional
 from inferprof.report.evidence import Evidence
@@ -17,9 +19,6 @@ from inferprof.tables.overhead import ITERATION, NO_ITERATION
 from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.kernel_compare import of_iterations
 from inferprof.units import MEGA
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 IDLE = {"idle_launch": "host", "idle_sync": "sync", "idle_copy": "copy"}
 NO_BYTES = "the tool does not tell the bytes of every copy"
@@ -136,8 +135,6 @@ def _iteration(evidence: Evidence, profile: Profile, device: int) -> tuple[Cell,
 
 def _copies(evidence: Evidence) -> list[Block]:
     """Copies of one iteration by direction and host memory, against the link's measured bandwidth."""
-    import pandas as pd
-
     seen = chosen(evidence, "memcpy")
     if not seen:
         return []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof.report.common import by_case
 from inferprof.report.evidence import Evidence
@@ -16,9 +18,6 @@ from inferprof.report.section import Section
 from inferprof.tables import tuning
 from inferprof.tables.records import KEY, rows_of
 from inferprof.units import KIB
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DID_NOT_RUN: Final = "it did not compile or fit"
 ONE: Final = "one configuration alone was timed"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import BATCH, QUANTIZE, REFERENCE, Shape
-from inferprof.documents.operation import Operation
+from inferprof.documents.record import Operation
 from inferprof.tables.limits.saturation import Regime
 from inferprof.tables.records import KEY, Key, Options, key_of, options_of, paired_without, rows_of
 from inferprof.tables.roofs import KINDS, Roofs
