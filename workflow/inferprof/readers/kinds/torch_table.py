@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
@@ -20,9 +22,6 @@ from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.readers.kinds.kineto import RECORD, SHOWN, TIMED
 from inferprof.readers.nsys_csv import TIMES
 from inferprof.words import counted, ms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HEADINGS: Final = re.compile(r"^[\s|]*Name\s*(?:\|| {2,})\s*Self CPU", re.MULTILINE)
 _RULER: Final = re.compile(r"[\s|:-]*-{2,}[\s|:-]*$")
@@ -206,8 +205,6 @@ def _of_cpu(table: TorchTable, notes: Sequence[str]) -> Capture:
 
 
 def _shares(own: Mapping[str, float], whole: float) -> pd.Series[float]:
-    import pandas as pd
-
     return pd.Series(own, dtype=float) / (whole or 1.0)
 
 
@@ -287,8 +284,6 @@ def _calls(table: TorchTable) -> Iterator[str]:
 
 def _rows(kernels: Sequence[TorchRow]) -> pd.DataFrame:
     """The sums of kernels, copies and memsets, as `nsys stats` has them."""
-    import pandas as pd
-
     from inferprof.tables.schema import conform
 
     rows: list[dict[str, Any]] = []
