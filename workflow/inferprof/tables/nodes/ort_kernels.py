@@ -35,8 +35,9 @@ class Clock:
     `error`: half a look, in ns.
 
     The run looks at the host's clock inside a range (devices.ranges.mark_clock), at the start and at the end of what
-    is collected. A look that the capture saw from a to b shows the time of a moment between the two, so the clocks are
-    tied to (b - a) / 2 at the middle; between the looks at the start and the end the offset is taken to change evenly.
+    is collected. A look that the capture saw from a to b shows the time of a moment between the two, so the clocks
+    are tied to (b - a) / 2 at the middle; between the looks at the start and the end the offset is taken to change
+    evenly.
     """
 
     host: Times
