@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof.backends.build_facts import build_facts
-from inferprof.backends.profile import profile_of
+from inferprof.backends.profile import build_facts, profile_of
 from inferprof.case import Shape, Variant
 from inferprof.files import write_json, written_whole
 from inferprof.model import model_spec

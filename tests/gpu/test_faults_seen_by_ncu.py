@@ -16,7 +16,7 @@ from tests.gpu.faulty_kernels import KERNELS, amiss
 from inferprof.errors import CaseFailed, UserError
 from inferprof.profilers import ncu
 from inferprof.tables.counters.kernel_faults import Finding
-from inferprof.tables.counters.launches import by_launch
+from inferprof.tables.schema import by_launch
 
 pytestmark = pytest.mark.gpu
 

@@ -23,9 +23,9 @@ from inferprof import registry
 from inferprof.errors import CaseFailed
 from inferprof.profilers import capturing, ncu, nsys
 from inferprof.profilers.ncu import Options
-from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import choose
 from inferprof.tables.counters.ncu_timeline import against_timeline
+from inferprof.tables.schema import by_launch
 
 pytestmark = pytest.mark.gpu
 TOLERANCE = 0.25

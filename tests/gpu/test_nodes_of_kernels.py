@@ -24,7 +24,7 @@ from inferprof.profilers.ort_profile import ORT_PROFILE
 from inferprof.profilers.torch_nodes import TORCH_NODES
 from inferprof.readers import nsys_sqlite, ort_json
 from inferprof.tables.nodes import attribution, fallback, ort_kernels, providers, torch_kernels
-from inferprof.tables.trace.clock import Clock
+from inferprof.tables.nodes.ort_kernels import Clock
 from inferprof.tables.trace.timeline import KERNEL
 
 pytestmark = pytest.mark.gpu

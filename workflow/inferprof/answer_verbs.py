@@ -194,12 +194,12 @@ def quick_flags(sub: argparse.ArgumentParser) -> None:
 
 def serve(args: argparse.Namespace) -> int:
     """Put a case under load: single requests, batches formed by a policy; what was predicted, and what came."""
-    from inferprof.serving import measure, text
+    from inferprof.serving import measure
 
     policy = _policy(args)
     result = measure.measure(_requests(args), policy)
     write_document(args.out, "serving", result)
-    say(text.render(result))
+    say(measure.render(result))
     args.at_once = result["status"] == "failed"
     return outcomes.exit_code(result)
 

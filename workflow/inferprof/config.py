@@ -162,10 +162,10 @@ def serving(
 
 
 def _check_served(policy: ServingPolicy, model: str, shapes_: Sequence[Shape], *, has_cache: bool) -> None:
-    from inferprof.queueing import served  # with NumPy, which most verbs start without
+    from inferprof.queueing.policy import trace_of  # with NumPy, which most verbs start without
 
     where = f"config: serving: {policy.name}:"
-    served.trace_of(policy)
+    trace_of(policy)
     if has_cache != policy.generates:
         raise UserError(f"{where} {model}: {NEEDS_PROMPTS if has_cache else NO_PROMPTS}")
     if any(is_served(policy, shape) for shape in shapes_):

@@ -21,7 +21,7 @@ from inferprof.case import LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Sh
 from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError, meant, unknown
 from inferprof.files import sha256
-from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
+from inferprof.queueing.policy import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
 from inferprof.study import Study
 

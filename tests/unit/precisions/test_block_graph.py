@@ -18,7 +18,7 @@ from inferprof.errors import CaseFailed  # noqa: E402
 from inferprof.model import accuracy, audit, block_emulation  # noqa: E402
 from inferprof.model.model_spec import InputSpec, ModelSpec  # noqa: E402
 from inferprof.plugins import BuildRequest, ConvertRequest  # noqa: E402
-from inferprof.precisions import block_kernels, block_weights  # noqa: E402
+from inferprof.precisions import block_kernels  # noqa: E402
 
 helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
 FORMATS = ["mxfp8", "nvfp4"]
@@ -74,10 +74,10 @@ def test_a_cpu_computes_what_modelopts_kernels_do(name: str, axis: int) -> None:
 def test_a_stored_weight_is_what_modelopts_kernels_make_of_it(name: str) -> None:
     weight = samples(2, 64, 96)[1]
     if name == "mxfp8":
-        stored, exponents = block_weights.mxfp8(weight, 32)
+        stored, exponents = block_kernels.mxfp8_weight(weight, 32)
         steps, expected = np.exp2(exponents.astype(np.float32) - 127), block_kernels.mxfp8(torch.from_numpy(weight))
     else:
-        stored, scales, whole = block_weights.nvfp4(weight, 16)
+        stored, scales, whole = block_kernels.nvfp4_weight(weight, 16)
         steps = scales.astype(np.float32) * whole
         reach = torch.tensor(float(np.abs(weight).max()))
         expected = block_kernels.nvfp4(torch.from_numpy(weight), reach)

@@ -26,7 +26,7 @@ from inferprof.readers.kinds import ort as explained
 from inferprof.readers.ort_events import NOT_TOLD
 from inferprof.readers.ort_json import read_profile
 from inferprof.tables.nodes import providers
-from inferprof.tables.nodes.ort_session import OrtProfile
+from inferprof.tables.nodes.providers import OrtProfile
 
 CUDA, TENSORRT, MKLDNN = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "MKLDNN"))
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")

@@ -10,7 +10,7 @@ import pytest
 from inferprof.errors import UserError
 from inferprof.readers import ncu_csv, ncu_launches
 from inferprof.readers.ncu_launches import Launch
-from inferprof.tables.counters.launches import by_launch
+from inferprof.tables.schema import by_launch
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferprof.readers.ncu_metrics import SOURCES, ours
-from inferprof.readers.ncu_units import scale_of
+from inferprof.readers.ncu_metrics import SOURCES, ours, scale_of
 from inferprof.tables.metrics import METRICS, STALLS
 
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"

@@ -16,7 +16,7 @@ from inferprof.errors import UserError
 from inferprof.profilers import ncu
 from inferprof.readers import ncu_launches, ncu_rep
 from inferprof.readers.ncu_launches import RuleResult
-from inferprof.tables.counters.launches import by_launch
+from inferprof.tables.schema import by_launch
 
 ncu_report = pytest.importorskip("ncu_report")
 

@@ -16,10 +16,9 @@ from tests.unit.facts import facts, mentions
 from inferprof import config, documents
 from inferprof.documents.serving import Probe, ServingPolicy
 from inferprof.errors import UserError
-from inferprof.queueing import served
-from inferprof.queueing.policy import Curve, Policy, Times, schedule
+from inferprof.queueing.policy import Curve, Policy, Times, read_trace, schedule, trace_of
 from inferprof.queueing.simulate import simulate
-from inferprof.serving import bench, foreseen, load, loadgen, measure, search, text
+from inferprof.serving import bench, foreseen, load, loadgen, measure, search
 
 MS = 1e6
 CURVE = Curve.of({1: [3 * MS], 2: [4 * MS], 4: [6 * MS], 8: [10 * MS]})
@@ -383,13 +382,13 @@ def test_a_percentile_with_too_few_requests_is_left_out() -> None:
 def test_a_trace_is_read_and_anything_else_is_one_line(tmp_path: Any) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("0.5\n0.7\n1.5\n")
-    assert served.read_trace(path).tolist() == [0.5, 0.7, 1.5]
+    assert read_trace(path).tolist() == [0.5, 0.7, 1.5]
     for lines in ("3\n2\n", "a\n", "1\n", "nan\n1\n", ""):
         path.write_text(lines)
         with pytest.raises(UserError, match="no trace"):
-            served.read_trace(path)
+            read_trace(path)
     with pytest.raises(UserError, match="no trace"):
-        served.trace_of(policy(arrivals=f"trace:{tmp_path / 'none'}"))
+        trace_of(policy(arrivals=f"trace:{tmp_path / 'none'}"))
     assert bench_of(policy(arrivals=f"trace:{tmp_path / 'none'}")).asked.arrivals.startswith("trace:")
 
 
@@ -498,17 +497,19 @@ def test_a_rate_is_told_in_a_line_with_what_was_predicted_of_it() -> None:
     point = measure.point(bench_of(policy(seconds=20)), 0.5)[0]
     case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
     content = {"status": "ok", "case": case, "policy": msgspec.to_builtins(policy()), "capacity": 800.0}
-    lines = text.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()
+    lines = measure.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()
     assert mentions(lines[0], "dynamic", "800") and mentions(
         lines[1], "400/s", "mean", "predicted", "p99", "predicted"
     )
     highest = {"rate": 500.0, "low": 490.0, "high": 508.0, "predicted": 512.0, "ended": "bracketed"}
     assert mentions(
-        text.render(content | {"loads": [], "highest": highest}), "p99", "25 ms", "500", "490", "508", "512"
+        measure.render(content | {"loads": [], "highest": highest}), "p99", "25 ms", "500", "490", "508", "512"
     )
     late = highest | {"ended": f"bracketed; {search.LATE} in 8 of 8 runs"}
-    assert mentions(text.render(content | {"loads": [], "highest": late}), "500", "not to be used", "late in 8 of 8")
-    assert text.render({"status": "failed", "reason": "no memory"}) == "failed: no memory"
+    assert mentions(
+        measure.render(content | {"loads": [], "highest": late}), "500", "not to be used", "late in 8 of 8"
+    )
+    assert measure.render({"status": "failed", "reason": "no memory"}) == "failed: no memory"
 
 
 def test_a_generative_model_is_told_by_its_tokens() -> None:
@@ -516,7 +517,7 @@ def test_a_generative_model_is_told_by_its_tokens() -> None:
     load_ |= {"tokens": {"ttft": {"p99": {"value_ns": 2e6}}, "tpot": {}, "per_s": 30.0, "good_share": 0.5}}
     asked = msgspec.to_builtins(policy(policy="continuous", prompts=[2, 4], new_tokens=[2, 3]))
     case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
-    said = text.render({"status": "ok", "case": case, "policy": asked, "capacity": 8.0, "loads": [load_]})
+    said = measure.render({"status": "ok", "case": case, "policy": asked, "capacity": 8.0, "loads": [load_]})
     assert mentions(said, "TTFT p99 2 ms", "predicted 1", "30 tokens/s", "50 %")
 
 

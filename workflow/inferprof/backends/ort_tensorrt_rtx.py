@@ -18,7 +18,6 @@ from typing import Any
 
 from inferprof import progress
 from inferprof.backends import refusals
-from inferprof.backends.build_facts import build_facts
 from inferprof.backends.options import BUILD, RUN, TF32, some
 from inferprof.backends.ort import PACKAGE
 from inferprof.backends.ort_session import (
@@ -30,7 +29,7 @@ from inferprof.backends.ort_session import (
     session_options,
     version,
 )
-from inferprof.backends.profile import Profile, profile_of, provider_options
+from inferprof.backends.profile import Profile, build_facts, profile_of, provider_options
 from inferprof.case import Case, Variant
 from inferprof.device import Device
 from inferprof.errors import CaseFailed

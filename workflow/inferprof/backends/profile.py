@@ -1,10 +1,16 @@
-"""Optimization profiles: the input shapes that an engine serves."""
+"""Optimization profiles, the input shapes that an engine serves, and what every build says in .build.json."""
 
 from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+from typing import Any
 
 from inferprof.case import Shape, Variant
 from inferprof.errors import UserError
 from inferprof.model.model_spec import ModelSpec
+from inferprof.plugins import BuildRequest
+from inferprof.units import KIB
 
 Profile = dict[str, dict[str, tuple[int, ...]]]
 """Input → min, opt and max shape."""
@@ -35,3 +41,18 @@ def profile_of(spec: ModelSpec, shape: Shape, variant: Variant) -> Profile:
         axes = list(zip(*sizes, strict=True))
         profile[item.name] = {"min": tuple(map(min, axes)), "opt": sizes[0], "max": tuple(map(max, axes))}
     return profile
+
+
+def build_facts(
+    request: BuildRequest, seconds: float, profile: Profile, versions: Mapping[str, str]
+) -> dict[str, Any]:
+    """Facts of a build that has just written `request.out`: duration, size, peak of host memory, options, shapes."""
+    return {
+        "seconds": seconds,
+        "bytes": request.out.stat().st_size,
+        "host_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB,
+        "versions": dict(versions),
+        "target": ".".join(map(str, request.target)) if request.target else None,
+        "options": dict(request.variant.options),
+        "profile": profile,
+    }

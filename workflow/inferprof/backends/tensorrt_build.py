@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inferprof import progress, registry
-from inferprof.backends.build_facts import build_facts
-from inferprof.backends.profile import Profile, profile_of
+from inferprof.backends.profile import Profile, build_facts, profile_of
 from inferprof.backends.tensorrt_runtime import Flavour, MessageLog, load, message_log
 from inferprof.case import Variant
 from inferprof.errors import CaseFailed, UserError

@@ -13,7 +13,6 @@ from inferprof.allowed import Option, one_of
 from inferprof.backends import (
     inductor,
     refusals,
-    torch_cache,
     torch_graphs,
     torch_options,
     torch_quantize,
@@ -207,9 +206,9 @@ def _opened(
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         torch_options.apply(request.variant)
         weights = torch_quantize.size(module)
-        call = wrap(torch_options.formatted(module := torch_cache.stepped(module, request), request.variant))
+        call = wrap(torch_options.formatted(module := torch_options.stepped(module, request), request.variant))
         session = TorchSession(call, request.spec, device, graph=graph, weights=weights)
-        session.operation = torch_cache.operation(module, weights)
+        session.operation = torch_options.operation(module, weights)
         try:
             with triton_tuning.tuned(request.variant, request.remembered) as session.tuning, torch.inference_mode():
                 yield session
@@ -309,7 +308,7 @@ TORCH_EAGER = Backend(
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=False),
     tuning=tuning_of,
-    operation=torch_cache.operation_of,
+    operation=torch_options.operation_of,
 )
 
 TORCH_COMPILE = Backend(
@@ -335,5 +334,5 @@ TORCH_COMPILE = Backend(
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=True),
     tuning=tuning_of,
-    operation=torch_cache.operation_of,
+    operation=torch_options.operation_of,
 )

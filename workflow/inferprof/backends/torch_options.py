@@ -1,12 +1,18 @@
-"""Settings of torch: a constant per option of a variant. What a variant leaves out stays torch's default."""
+"""Settings of torch: a constant per option of a variant. What a variant leaves out stays torch's default.
+
+Of a model with a KV cache the session of a shape has a cache of its own, behind weights that all share.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof.backends import torch_graphs
 from inferprof.case import Variant
+from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.model.model_spec import ModelSpec
+from inferprof.plugins import OpenRequest, Session
 from inferprof.runtime_option import RuntimeOption
 
 if TYPE_CHECKING:
@@ -110,3 +116,29 @@ def formatted(module: torch.nn.Module, variant: Variant) -> torch.nn.Module:
             return self.module(*(x.to(memory_format=memory_format) if x.ndim == IMAGE_DIMS else x for x in inputs))
 
     return Formatted()
+
+
+def stepped(module: torch.nn.Module, request: OpenRequest) -> torch.nn.Module:
+    """A module with a cache of the request's shape; one that has none as it is. Raises UserError for `graphs`."""
+    if not request.spec.kv_cache:
+        return module
+    if torch_graphs.COUNT in request.variant.options:
+        raise UserError(
+            f"variant {request.variant.name}: {torch_graphs.COUNT}: a KV cache has one batch size; leave it out"
+        )
+    from inferprof.model import causal_lm
+
+    grows = KV_CACHE.given(request.variant) == "dynamic"
+    return causal_lm.Step(module, request.spec, request.shape, grows=grows)
+
+
+def operation(module: torch.nn.Module, weights: int) -> dict[str, Any] | None:
+    """The part `operation` of the record; None of a model without a cache."""
+    describe = getattr(module, "operation", None)
+    return describe(weights) if describe else None
+
+
+def operation_of(session: Session) -> dict[str, Any] | None:
+    """The same of a torch backend's session."""
+    part: dict[str, Any] | None = getattr(session, "operation", None)
+    return part

@@ -3,19 +3,110 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from inferprof.best import duel, space
-from inferprof.best.rounds import Rounds
+from inferprof.best.rounds import CONFIRM, Rounds, first_round
 from inferprof.best.space import Spot
-from inferprof.best.standing import SIGMAS, Standing
-from inferprof.documents.trail import Decision, Ended, Step
+from inferprof.best.trail import same
+from inferprof.documents.diagnosed import PLANNED
+from inferprof.documents.trail import Decision, Ended, Idea, Step, Trail, last_duel
 from inferprof.findings import Finding
 from inferprof.study import Study
 
 S_PER_MIN: Final = 60
+SIGMAS: Final = 2.0
+"""How far from its rounds a case may be."""
+SPREAD: Final = 0.01
+"""By how much processes of a case differ, as a standard deviation of logarithms, as long as few were repeated."""
+REPEATED: Final = 6
+"""Rounds of cases with several that tell it."""
+QUIET: Final = 0.002
+"""By how much they differ at least."""
+OF_MAD: Final = 1.4826
+"""The standard deviation of normal values over the median of their distances from the middle."""
+
+
+@dataclass
+class Standing:
+    """The times of cases over that of the baseline, by rounds beside those of whatever was the incumbent then."""
+
+    incumbent: str
+    rounds: dict[str, int] = field(default_factory=dict)
+    """By how many rounds a candidate is known."""
+    _levels: dict[str, float] = field(default_factory=dict)
+    _weights: dict[str, float] = field(default_factory=dict)
+    """Candidate → by how much its ratio may be off, in spreads of one process."""
+    _logs: dict[tuple[str, str], np.ndarray[Any, Any]] = field(default_factory=dict)
+    """Case and what its rounds were for → the logarithms of these, beside this incumbent."""
+
+    def __post_init__(self) -> None:
+        self._levels[self.incumbent] = 1.0
+
+    def heard(self, case: str, purpose: str, medians: Sequence[float]) -> None:
+        """Remember by how much rounds of a case differ."""
+        self._logs[case, purpose] = np.log(np.array(medians))
+
+    def screen(self, candidate: str, own: Sequence[float], other: Sequence[float]) -> None:
+        """Place a candidate by the incumbent's own rounds and by its."""
+        self.heard(self.incumbent, "screen", own)
+        self.heard(candidate, "screen", other)
+        ratio = math.exp(float(np.median(np.log(other)) - np.median(np.log(own))))
+        self._levels[candidate] = self._level * ratio
+        self._weights[candidate] = math.sqrt(1 / len(own) + 1 / len(other))
+        self.rounds[candidate] = len(other)
+
+    def succeed(self, candidate: str, gain: float) -> None:
+        """A candidate is the incumbent from now on. gain: the share of the incumbent's time that it saves."""
+        self._levels[candidate] = self._level * (1 - gain)
+        self.incumbent = candidate
+        self._logs = {key: logs for key, logs in self._logs.items() if key[0] == candidate}
+
+    def ratio(self, candidate: str) -> float:
+        """A candidate's time over the incumbent's."""
+        return self._levels[candidate] / self._level
+
+    def over(self, candidate: str, other: str) -> float:
+        """A candidate's time over another one's."""
+        return self._levels[candidate] / self._levels[other]
+
+    def knows(self, candidate: str) -> bool:
+        """Whether rounds of it were seen."""
+        return candidate in self._levels
+
+    def promise(self, candidate: str) -> float:
+        """The share of the incumbent's time that may go with a candidate."""
+        return 1 - self.ratio(candidate) * math.exp(-self._off(candidate))
+
+    def sure(self, candidate: str) -> float:
+        """The share of the incumbent's time that goes with a candidate at the least."""
+        return 1 - self.ratio(candidate) * math.exp(self._off(candidate))
+
+    def spread(self) -> float:
+        """By how much processes of a case differ here, as a standard deviation that a few slow ones do not move."""
+        off = list(self._deviations())
+        if not off:
+            return SPREAD
+        return max(QUIET if len(off) >= REPEATED else SPREAD, OF_MAD * float(np.median(np.abs(off))))
+
+    def _deviations(self) -> Iterator[float]:
+        for logs in self._logs.values():
+            if (n := len(logs)) > 1:
+                yield from (logs - logs.mean()) * math.sqrt(n / (n - 1))
+
+    @property
+    def _level(self) -> float:
+        return self._levels[self.incumbent]
+
+    def _off(self, candidate: str) -> float:
+        """By how much the logarithm of a candidate's ratio may be off."""
+        return SIGMAS * self.spread() * self._weights[candidate]
 
 
 @dataclass
@@ -94,3 +185,63 @@ class Account:
         """Why the search ends where its budget is spent."""
         spent, budget = (seconds / S_PER_MIN for seconds in (self.rounds.spent_s, self.budget_s))
         return "budget", f"of {budget:.3g} minutes {spent:.1f} are spent: too few are left to tell more"
+
+    def trail(self, ended: Ended | None, why: str, asked: list[str] | None = None) -> Trail:
+        """The trail so far. ended: None where it waits for the files `asked`."""
+        medians = self._last_medians()
+        low, high = _of_one_more(medians)
+        ideas = list(self._ideas()) if ended and ended != "failed" else []
+        return Trail(
+            model=self.model,
+            shape=self.shape,
+            boundary=self.rounds.boundary,
+            per="item" if self.rounds.per_item else "call",
+            baseline=self.baseline.name,
+            best=self.best.name,
+            options=dict(self.best.variant.options),
+            median_ns=statistics.median(medians) if medians else None,
+            low_ns=low,
+            high_ns=high,
+            status="failed" if ended == "failed" else "ok",
+            reason=why if ended == "failed" else None,
+            ended=ended,
+            stopped=why,
+            steps=self.steps,
+            asked=asked or [],
+            spent_s=self.rounds.spent_s,
+            next=[idea for idea in ideas if idea.change.by in PLANNED],
+            yours=[idea for idea in ideas if idea.change.by not in PLANNED],
+        )
+
+    def _last_medians(self) -> list[float]:
+        """Of the best case: those of the rounds that confirmed it, else of the search's, else of its first."""
+        last = last_duel(self.steps)
+        if last is not None and last.candidate == self.best.name and last.rounds:
+            base = first_round(self.baseline, self.best, CONFIRM)
+            return self.rounds.medians(self.best, *range(base + 1, base + last.rounds + 1))
+        own = self.rounds.of_search(self.best) or [0]
+        return self.rounds.medians(self.best, *own) if self.rounds.samples(self.best, own[0]) else []
+
+    def _ideas(self) -> Iterator[Idea]:
+        """What the diagnosis of the best case advises and the search did not do."""
+        done = {step.candidate for step in self.steps}
+        said: list[Idea] = []
+        for check, finding in self.advice.get(self.best.name, ()):
+            spots = space.neighbours(self.study, self.best, [finding])
+            tried = any(s.name in done and space.predicted([finding], self.best, s) for s in spots)
+            if finding.change and finding.acts and not tried:
+                idea = Idea(check=check, advice=finding.advice, change=finding.change, gain=finding.gain)
+                if not any(same(idea, before) for before in said):
+                    said.append(idea)
+                    yield idea
+
+
+def _of_one_more(medians: list[float]) -> tuple[float | None, float | None]:
+    """Where the median of one more process lies in 95 of 100: Student's prediction interval of the logarithms."""
+    if len(medians) < 2:
+        return None, None
+    from scipy import stats
+
+    logs = np.log(medians)
+    half = float(stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) * math.sqrt(1 + 1 / len(logs)))
+    return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from inferprof import documents
-from inferprof.best import duel, search_trail, space, trail
+from inferprof.best import duel, space, trail
 from inferprof.best.account import Account
 from inferprof.best.rounds import CONFIRM, Waits, cost_file, first_round, of_format, watched
 from inferprof.best.space import Spot
@@ -50,8 +50,8 @@ class Search(Account):
         try:
             ended, why = self._replayed()
         except Waits as waits:
-            return search_trail.trail(self, None, str(waits), waits.files)
-        return search_trail.trail(self, ended, why)
+            return self.trail(None, str(waits), waits.files)
+        return self.trail(ended, why)
 
     # --- the walk --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,10 +87,7 @@ def _gemm(
             if not by_size:
                 return {"not_measured": f"torch {torch.__version__}: {str(error).strip().splitlines()[0]}"}
             break
-    return {
-        "flops_per_s": max(2 * size**3 / ns * 1e9 for size, ns in by_size.items()),
-        "by_size": {str(size): ns for size, ns in by_size.items()},
-    }
+    return rates(by_size)
 
 
 def _memory(torch: Any, device: Device, clock: Callable[[], int]) -> dict[str, Any]:
@@ -102,10 +99,20 @@ def _memory(torch: Any, device: Device, clock: Callable[[], int]) -> dict[str, A
         return {"read": full, "triad": full}
     read = statistics.median(_samples(device, lambda: torch.sum(b), clock))
     triad = statistics.median(_samples(device, lambda: torch.add(b, c, alpha=2.0, out=a), clock))
+    return bandwidths(VECTOR_BYTES, read, triad)
+
+
+def rates(by_size: Mapping[int, float]) -> dict[str, Any]:
+    """The entry of a kind of matrix product: size → ns."""
     return {
-        "read": {"bytes_per_s": VECTOR_BYTES / read * 1e9},
-        "triad": {"bytes_per_s": 3 * VECTOR_BYTES / triad * 1e9},
+        "flops_per_s": max(2 * size**3 / ns * 1e9 for size, ns in by_size.items()),
+        "by_size": {str(size): ns for size, ns in by_size.items()},
     }
+
+
+def bandwidths(nbytes: int, read: float, triad: float) -> dict[str, Any]:
+    """The entry of the memory: the ns of a read of a vector of so many bytes, and of a triad of three."""
+    return {"read": {"bytes_per_s": nbytes / read * 1e9}, "triad": {"bytes_per_s": 3 * nbytes / triad * 1e9}}
 
 
 def _samples(device: Device, work: Work, clock: Callable[[], int]) -> list[float]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from inferprof.case import REFERENCE
+from inferprof.devices.ceilings import bandwidths, rates
 
 SIZES = (1024, 2048)
 BYTES = 1 << 27
@@ -32,12 +33,7 @@ def measure(clock: Callable[[], int] = time.perf_counter_ns) -> dict[str, Any]:
     by_size = {size: _fastest(_product(size), clock) for size in SIZES}
     return {
         "method": METHOD,
-        "gemm": {
-            REFERENCE: {
-                "flops_per_s": max(2 * size**3 / ns * 1e9 for size, ns in by_size.items()),
-                "by_size": {str(size): ns for size, ns in by_size.items()},
-            }
-        },
+        "gemm": {REFERENCE: rates(by_size)},
         "memory": _memory(clock),
     }
 
@@ -55,7 +51,7 @@ def _memory(clock: Callable[[], int]) -> dict[str, Any]:
     with ThreadPoolExecutor(threads) as pool:
         triad = _fastest(lambda: list(pool.map(lambda part: np.add(part[1], part[2], out=part[0]), parts)), clock)
         read = _fastest(lambda: list(pool.map(lambda part: part[1].max(), parts)), clock)
-    return {"read": {"bytes_per_s": BYTES / read * 1e9}, "triad": {"bytes_per_s": 3 * BYTES / triad * 1e9}}
+    return bandwidths(BYTES, read, triad)
 
 
 def _fastest(work: Callable[[], object], clock: Callable[[], int]) -> float:

@@ -19,11 +19,10 @@ from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAsse
 from inferprof.plugins import Check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
 from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, OCCUPANCY_PERCENT, FaultName
-from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
-from inferprof.tables.nodes import kernel_reads
+from inferprof.tables.nodes import product_kernels
 from inferprof.tables.records import rows_of
-from inferprof.tables.schema import of_first
+from inferprof.tables.schema import by_launch, of_first
 from inferprof.words import counted
 
 WARP: Final = 32
@@ -130,7 +129,7 @@ def _must_read(frames: Frames, counters: pd.DataFrame) -> dict[str, float]:
     cost = frames.documents.cost
     if cost is None or ties.empty:
         return {}
-    reads = kernel_reads.of_functions(ties, cost.nodes or ())
+    reads = product_kernels.of_functions(ties, cost.nodes or ())
     names = counters.loc[counters["level"] == "kernel", "name"].astype(str).unique()
     return {name: reads[function_name(name)] for name in names if function_name(name) in reads}
 

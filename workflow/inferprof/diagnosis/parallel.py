@@ -11,7 +11,7 @@ from inferprof.diagnosis.ranks import EXPOSED, collective_rows, traced, wide
 from inferprof.diagnosis.times import RECORDS, compared_by, peer_of, percent, require_undistorted
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.tables.limits import link_speed
+from inferprof.tables.limits import scaling
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.trace.collectives import ALL, BUS, iterations_of
 from inferprof.tables.trace.kernel_compare import ITERATION
@@ -51,8 +51,8 @@ def _small_messages(frames: Frames) -> list[Finding] | Clear:
     findings, clear = [], []
     for operation, own in sized.groupby("name"):
         totals = own.groupby("metric")["value"].mean()
-        best, each = link_speed.best_gb_per_s(links, str(operation)), own["instances"].max()
-        alone = link_speed.message_ns(links, str(operation), size := totals["message_total"] / each)
+        best, each = scaling.best_gb_per_s(links, str(operation)), own["instances"].max()
+        alone = scaling.message_ns(links, str(operation), size := totals["message_total"] / each)
         if best is None or alone is None:
             clear.append(f"{operation} of {size:,.0f} bytes was not measured")
             continue

@@ -11,7 +11,7 @@ import pandas as pd
 from inferprof.diagnosis.times import on_several_gpus
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.tables.limits import link_speed
+from inferprof.tables.limits import scaling
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT, iterations_of
 from inferprof.tables.trace.kernel_compare import ITERATION
@@ -128,7 +128,7 @@ def _messages(frames: Frames, gpu: int) -> tuple[str, dict[str, float]]:
         size, bandwidth = total / counts[name], bus / transfer
         numbers |= {f"{name}_bus_gb_s": bandwidth, f"{name}_message_bytes": size}
         words += f" {name} moves messages of {size / MEGA:,.3g} MB at a bus bandwidth of {bandwidth:.3g} GB/s."
-        if (links := frames.documents.links) and (alone := link_speed.message_ns(links, name, size)):
+        if (links := frames.documents.links) and (alone := scaling.message_ns(links, name, size)):
             numbers[f"{name}_link_gb_s"] = bus / counts[name] / alone
             words += f" The link does {bus / counts[name] / alone:.3g} GB/s with these."
     return words, numbers

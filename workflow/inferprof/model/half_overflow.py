@@ -7,7 +7,7 @@ from typing import Any
 
 from inferprof.model import onnx_graph
 from inferprof.model.operators import MOVES
-from inferprof.model.typed_graph import TypedGraph
+from inferprof.model.typed_graph import TypedGraph, readers
 
 SUMS = frozenset(("GlobalAveragePool", "ReduceMean", "ReduceSum"))
 SQUARED_SUMS = frozenset(("ReduceSumSquare", "ReduceL2"))
@@ -21,12 +21,9 @@ STEPS = 4
 
 def normalizations(graph: TypedGraph, dtype: str = "float16") -> list[str]:
     """The nodes that square in `dtype` what is then averaged and put under a root, as a normalization does."""
-    readers: dict[str, list[Any]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(node.input):
-            readers.setdefault(name, []).append(node)
+    reading = readers(graph.nodes)
     return [
-        node.name or node.output[0] for node in graph.nodes if _squares(node, graph, dtype) and _rooted(node, readers)
+        node.name or node.output[0] for node in graph.nodes if _squares(node, graph, dtype) and _rooted(node, reading)
     ]
 
 

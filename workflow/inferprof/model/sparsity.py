@@ -9,7 +9,7 @@ import numpy as np
 
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, bits
 from inferprof.model.products import FUSED, product_of
-from inferprof.model.typed_graph import TypedGraph
+from inferprof.model.typed_graph import TypedGraph, readers
 from inferprof.words import NAMED, counted, some
 
 Array = np.ndarray[Any, Any]
@@ -135,16 +135,13 @@ def unquantized_results(graph: TypedGraph) -> list[tuple[str, str]]:
 
     What leaves the graph is left out: there is nothing behind it that a quantizer could serve.
     """
-    readers: dict[str, list[Any]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(node.input):
-            readers.setdefault(name, []).append(node)
+    reading = readers(graph.nodes)
     ends = []
     for node in graph.nodes:
         product = product_of(node, graph) if weight_of(node, graph) is not None else None
         if product and bits(product.dtype) == 8:
-            tensor = _end(node.output[0], readers, graph)
-            following = readers.get(tensor, ())
+            tensor = _end(node.output[0], reading, graph)
+            following = reading.get(tensor, ())
             if any(reader.op_type not in QUANTIZERS for reader in following):
                 ends.append((tensor, product.name))
     return ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,15 @@ def analyse(model: Any, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[
         branches=tuple(flat.branches),
         assumed=assumed,
     )
+
+
+def readers(nodes: Iterable[Any]) -> dict[str, list[Any]]:
+    """The nodes that take each tensor as an input, each once."""
+    reading: dict[str, list[Any]] = {}
+    for node in nodes:
+        for name in dict.fromkeys(node.input):
+            reading.setdefault(name, []).append(node)
+    return reading
 
 
 def contradiction(

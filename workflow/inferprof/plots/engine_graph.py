@@ -41,7 +41,7 @@ CONVERTS: Final = OKABE_ITO[4]
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Boxes from top to bottom in columns, frame: nodes.layer_graph. The fuller a colour, the larger the time."""
+    """Boxes from top to bottom in columns, frame: layer_times.graph_of. The fuller a colour, the larger the time."""
     columns = max(1, math.ceil((frame["depth"].max() + 1) / COLUMN_ROWS))
     rows = min(int(frame["depth"].max()) + 1, COLUMN_ROWS)
     figure = new_figure(rows * ROW_IN + LEGEND_IN)

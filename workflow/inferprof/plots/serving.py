@@ -10,7 +10,7 @@ import pandas as pd
 from inferprof.plots.style import OKABE_ITO, look, new_figure, plain_log
 from inferprof.plugins import Plot
 from inferprof.queueing import theory
-from inferprof.queueing.served import curve_of, policy_of
+from inferprof.queueing.policy import curve_of, policy_of
 from inferprof.units import NS_PER_MS
 
 if TYPE_CHECKING:

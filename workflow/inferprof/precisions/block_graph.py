@@ -17,7 +17,7 @@ from inferprof.errors import CaseFailed
 from inferprof.model import block_emulation, onnx_graph, typed_graph
 from inferprof.model.operators import dtype_number
 from inferprof.plugins import Blocks, Chains, ConvertRequest
-from inferprof.precisions import autocast, block_weights, conversion, results
+from inferprof.precisions import autocast, block_kernels, conversion, results
 
 if TYPE_CHECKING:
     from inferprof.precisions.blockwise import BlockFormat
@@ -218,13 +218,13 @@ class _Writer:
         scale = f"{prefix}/scale"
         how: dict[str, Any] = {"axis": -1, "block_size": self.kind.block_size}
         if self.kind.name != NVFP4:
-            stored, exponents = block_weights.mxfp8(array, self.kind.block_size)
+            stored, exponents = block_kernels.mxfp8_weight(array, self.kind.block_size)
             inputs = [self._store(f"{prefix}/mxfp8", stored), self._store(scale, exponents)]
             half = onnx.TensorProto.FLOAT16
             return self._add(
                 "TRT_MXFP8DequantizeLinear", inputs, [f"{prefix}/value"], DOMAIN, output_dtype=half, **how
             )
-        stored, scales, whole = block_weights.nvfp4(array, self.kind.block_size)
+        stored, scales, whole = block_kernels.nvfp4_weight(array, self.kind.block_size)
         inputs = [self._store(scale, scales), self._store(f"{scale}/scale", whole)]
         self._add("DequantizeLinear", inputs, [f"{scale}/value"])
         return self._to_half([self._store(f"{prefix}/nvfp4", stored), f"{scale}/value"], f"{prefix}/value", how)
@@ -293,7 +293,7 @@ class _Writer:
         if self.kind.name != NVFP4:
             self._add("TRT_MXFP8DynamicQuantize", [source], [stored, scale], DOMAIN, output_dtype=fp8, **how)
             return self._add("TRT_MXFP8DequantizeLinear", [stored, scale], [value], DOMAIN, output_dtype=high, **how)
-        whole = self._store(f"{prefix}/whole", np.float32(block_weights.whole(self.ranges[tensor])))
+        whole = self._store(f"{prefix}/whole", np.float32(block_kernels.whole_scale(self.ranges[tensor])))
         self._add("TRT_FP4DynamicQuantize", [source, whole], [stored, scale], DOMAIN, scale_type=fp8, **how)
         self._add("DequantizeLinear", [scale, whole], [f"{scale}/value"])
         return self._to_half([stored, f"{scale}/value"], value, how)

@@ -1,4 +1,4 @@
-"""Block fake quantization in plain PyTorch, for machines with no CUDA.
+"""Block fake quantization in plain PyTorch, for machines with no CUDA, and weights as they are stored.
 
 ModelOpt computes MXFP8 and NVFP4 with kernels that exist for CUDA alone. These functions do the same arithmetic on
 any device, and `register` puts them behind ModelOpt's own extension point, `register_quant_backend`. They follow
@@ -17,13 +17,16 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from inferprof.model.block_emulation import E2M1_MAX, E4M3_MAX
+
 if TYPE_CHECKING:
     import torch
 
+Array = np.ndarray[Any, Any]
 BACKEND = "inferprof_cpu"
 FLOAT32_MAX = 3.4028234663852886e38
-E4M3_MAX = 448.0
-E2M1_MAX = 6.0
 E4M3_MAX_MANTISSA, E4M3_MAX_EXPONENT = 0.875, 9
 """448 as frexp gives it: 0.875 × 2^9."""
 E8M0_MIN_EXPONENT, E8M0_MAX_EXPONENT = -127, 127
@@ -157,3 +160,39 @@ def _function() -> Any:
             return kernel(inputs, block_size=block_size)
 
     return BlockQuantization
+
+
+# --- weights as they are stored, with their scales -------------------------------------------------------------
+
+
+def whole_scale(reach: float) -> float:
+    """NVFP4's scale of a tensor whose largest magnitude is `reach`."""
+    return reach / (E2M1_MAX * E4M3_MAX) or NO_GLOBAL_SCALE
+
+
+def nvfp4_weight(array: Array, size: int) -> tuple[Array, Array, Array]:
+    """A weight as 4-bit floats, the E4M3 scale of each block along the last axis, and the float32 scale of all."""
+    import ml_dtypes
+
+    of_all = np.float32(whole_scale(float(np.abs(array).max(initial=0))))
+    blocks = array.reshape(*array.shape[:-1], -1, size)
+    exact = np.abs(blocks).max(axis=-1) / (E2M1_MAX * of_all)
+    scales = np.minimum(exact, E4M3_MAX).astype(ml_dtypes.float8_e4m3fn)
+    step = (scales.astype(np.float32) * of_all)[..., None]
+    scaled = np.divide(blocks, step, out=np.zeros_like(blocks), where=step > 0)
+    stored = np.clip(scaled, -E2M1_MAX, E2M1_MAX).astype(ml_dtypes.float4_e2m1fn)
+    return stored.reshape(array.shape), scales, np.asarray(of_all)
+
+
+def mxfp8_weight(array: Array, size: int) -> tuple[Array, Array]:
+    """A weight as E4M3, and the exponent, with its bias, of each block's power of two along the last axis."""
+    import ml_dtypes
+
+    blocks = array.reshape(*array.shape[:-1], -1, size)
+    amax = np.abs(blocks).max(axis=-1)
+    mantissa, exponent = np.frexp(amax)
+    exponent = exponent - E4M3_MAX_EXPONENT + (mantissa > E4M3_MAX_MANTISSA)
+    exponent = np.where(amax > 0, np.clip(exponent, E8M0_MIN_EXPONENT, E8M0_MAX_EXPONENT), 0)
+    scaled = blocks / np.ldexp(np.float32(1), exponent)[..., None]
+    stored = np.clip(scaled, -E4M3_MAX, E4M3_MAX).astype(ml_dtypes.float8_e4m3fn)
+    return stored.reshape(array.shape), (exponent - E8M0_MIN_EXPONENT).astype(np.uint8)

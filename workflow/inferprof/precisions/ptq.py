@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import numpy as np
-
 from inferprof import progress
 from inferprof.allowed import Allowed, one_of
 from inferprof.case import REFERENCE
@@ -145,7 +143,7 @@ def _db(value: float) -> str:
 def calibrated(batches: Sequence[Feeds]) -> dict[str, Any]:
     """The calibration data as ModelOpt takes them: joined, or one by one where an input is a scalar."""
     if all(array.ndim for array in batches[0].values()):
-        return {"calibration_data": joined(batches), "calibration_shapes": shapes(batches[0])}
+        return {"calibration_data": accuracy.joined(batches), "calibration_shapes": shapes(batches[0])}
     return {"calibration_data_reader": reader(batches)}
 
 
@@ -167,11 +165,6 @@ def reader(batches: Sequence[Feeds]) -> Any:
             return batches[0]
 
     return OneByOne()
-
-
-def joined(batches: Sequence[Feeds]) -> dict[str, np.ndarray[Any, Any]]:
-    """All batches as one array an input, which ModelOpt splits again by `shapes`."""
-    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def shapes(batch: Feeds) -> str:

@@ -1,4 +1,4 @@
-"""When a server starts which requests, how requests arrive, and how long a batch takes."""
+"""When a server starts which requests, how requests arrive, and how long a batch takes, as asked for or measured."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from inferprof.units import NS_PER_S
+from inferprof.documents import Serving
+from inferprof.documents.serving import ServingPolicy
+from inferprof.errors import UserError
+from inferprof.units import NS_PER_MS, NS_PER_S
 
+ANSWERING: Final = "torch_eager"
+ANSWERING_OPTIONS: Final = frozenset({"threads", "cuda_graph"})
+"""The backend of generative models under load, and the options of a variant that it has there."""
 LEVELS: Final = 40
 """Equally likely values that stand for the samples of a batch size."""
 Times = np.ndarray[Any, np.dtype[Any]]
@@ -150,3 +157,35 @@ def traced(moments: Times, rate: float, count: int) -> Times:
     repeated = np.tile(intervals, math.ceil(count / intervals.size))[:count]
     due: Times = np.cumsum(repeated) / intervals.mean() * NS_PER_S / rate
     return due
+
+
+def curve_of(document: Serving) -> Curve:
+    """Its latency over the batch, as it was measured between the runs."""
+    times, after_idle = (
+        {int(size): np.array(taken, dtype=float) for size, taken in (curve or {}).items()}
+        for curve in (document.curve, document.after_idle)
+    )
+    return Curve(times, after_idle)
+
+
+def policy_of(asked: ServingPolicy) -> Policy:
+    """As queueing has it."""
+    return Policy(asked.max_batch, asked.max_delay_ms * NS_PER_MS)
+
+
+def trace_of(asked: ServingPolicy) -> Times | None:
+    """The moments of the trace that a policy is sent; None where it is sent none."""
+    kind, _, file = asked.arrivals.partition(":")
+    return read_trace(Path(file)) if kind == "trace" else None
+
+
+def read_trace(path: Path) -> Times:
+    """The moments of a trace, s. Raises UserError where it is none."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        moments = np.array([float(line) for line in lines if line.strip()])
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: no trace: a moment in seconds on each line ({error})") from None
+    if moments.size < 2 or not np.isfinite(moments).all() or (np.diff(moments) < 0).any() or not np.ptp(moments):
+        raise UserError(f"{path}: no trace: at least two moments in seconds, in ascending order")
+    return moments

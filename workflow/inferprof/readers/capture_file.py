@@ -16,7 +16,7 @@ from inferprof import registry
 from inferprof.errors import UserError, failure_of, without_exit
 from inferprof.files import opened, read_json
 from inferprof.readers.kind import HEAD_BYTES, Head, Kind
-from inferprof.readers.kinds.not_measured import BEGIN
+from inferprof.readers.kinds.unreadable import BEGIN
 
 READABLE = (
     "read an Nsight Systems .sqlite export or what `nsys stats` writes, an Nsight Compute report or its pages, "

@@ -20,8 +20,7 @@ from typing import Final, Literal
 from inferprof.errors import UserError
 from inferprof.files import unpacked
 from inferprof.readers.ncu_launches import SCOPES, Launch, RuleResult
-from inferprof.readers.ncu_metrics import DURATION, WANTED
-from inferprof.readers.ncu_units import TIMES, scale_of
+from inferprof.readers.ncu_metrics import DURATION, TIMES, WANTED, scale_of
 
 HEADER: Final = '"ID","Process ID",'
 """How the table of either page begins."""

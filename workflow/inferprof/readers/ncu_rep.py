@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from inferprof.errors import UserError
 from inferprof.readers.ncu_launches import SCOPES, Launch, RuleResult
-from inferprof.readers.ncu_metrics import WANTED
-from inferprof.readers.ncu_units import scale_of
+from inferprof.readers.ncu_metrics import WANTED, scale_of
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
 MAGIC: Final = b"NVR\0"

@@ -17,7 +17,7 @@ from inferprof.errors import UserError, in_one_line
 from inferprof.readers import ort_events
 from inferprof.readers.ort_events import NOT_TOLD, Event
 from inferprof.tables.nodes import ort_facts
-from inferprof.tables.nodes.ort_session import TRT_ENGINE, OrtProfile
+from inferprof.tables.nodes.providers import TRT_ENGINE, OrtProfile
 
 _SESSION: Final = "session_initialization"
 """Once in a session."""

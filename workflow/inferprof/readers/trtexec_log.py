@@ -85,8 +85,6 @@ class TrtexecRun:
     """Section (`Inference Options`) → name → value."""
     summary: dict[str, dict[str, float]] = field(default_factory=dict)
     throughput: float | None = None
-    wall_s: float | None = None
-    compute_s: float | None = None
     layers: list[LayerRow] = field(default_factory=list)
     all_layers: float = 0.0
     """Mean of all layers, ms, by the last row of their table; 0 where that is cut off."""
@@ -222,10 +220,6 @@ def _summary(run: TrtexecRun, text: str) -> None:
     name, _, rest = text.partition(": ")
     if name == "Throughput":
         run.throughput = _number(rest.partition(" ")[0])
-    elif name == "Total Host Walltime":
-        run.wall_s = _number(rest.partition(" ")[0])
-    elif name == "Total GPU Compute Time":
-        run.compute_s = _number(rest.partition(" ")[0])
     elif statistics := {match["name"]: _number(match["value"]) for match in _STATISTIC.finditer(rest)}:
         run.summary[_OLDER_NAMES.get(name, name)] = statistics
 
@@ -238,11 +232,7 @@ def _old_summary(run: TrtexecRun, block: str, text: str) -> str:
         run.summary.setdefault(_OLD_BLOCKS[block], {})[statistic] = _number(match["value"])
     elif name == "throughput":
         run.throughput = _number(rest.partition(" ")[0])
-    elif name == "walltime":
-        run.wall_s = _number(rest.partition(" ")[0])
-    elif name == "total compute time":
-        run.compute_s = _number(rest.partition(" ")[0])
-    else:
+    elif name not in ("walltime", "total compute time"):
         return ""
     return block
 

@@ -20,7 +20,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, SectionContent, Text
 from inferprof.report.section import sections
 from inferprof.report.sections.layers import SECTION, cases
-from inferprof.tables.nodes import layer_graph, layer_times
+from inferprof.tables.nodes import layer_times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -160,7 +160,7 @@ def _engine_graphs(evidence: Evidence) -> tuple[list[Wanted], list[Text]]:
             left_out.append(Text(f"{title}: not drawn: {reason}", "item"))
             continue
         times = layer_times.of_case(profile.frame)
-        graph = layer_graph.of_layers(described, dict(zip(times["layer"], times["share"], strict=True)))
+        graph = layer_times.graph_of(described, dict(zip(times["layer"], times["share"], strict=True)))
         drawing = engine_graph.draw, graph, f"engine-{'-'.join(names)}"
         wanted.append(Wanted(*drawing, title, engine_graph.CAPTION, SECTION.title))
     return wanted, left_out

@@ -19,7 +19,7 @@ from inferprof import progress
 from inferprof.errors import CaseFailed
 from inferprof.model import accuracy
 from inferprof.plugins import Feeds
-from inferprof.sensitivity import held, switches
+from inferprof.sensitivity import switches
 from inferprof.sensitivity.shares import agreement, error_of, gone, share_alone
 from inferprof.sensitivity.switches import Unit
 
@@ -75,7 +75,8 @@ class Switched:
     @functools.cached_property
     def _held(self) -> tuple[Any, Any]:
         """What records the errors of all units, and the graph that they are put into."""
-        graphs = held.recording(self._model, self.units), switches.switchable(self._model, self.units, held=True)
+        recording = switches.assembled(self._model, self.units, recorded=True)
+        graphs = recording, switches.switchable(self._model, self.units, held=True)
         recorder, holder = map(accuracy.session, graphs)
         return recorder, holder
 
@@ -96,13 +97,18 @@ class Switched:
         return np.array([self.loss(index, on) for index in range(len(self.samples))])
 
     def left_out(self, index: int, numbers: Sequence[int]) -> tuple[float, list[float]]:
-        """Of a sample, the loss of all units, and of all but each of these while the others' errors stay (held.py).
+        """Of a sample, the loss of all units, and of all but each of these while the others' errors stay.
 
-        Where a tensor is rounded that another unit has rounded already, and where values overflow, there is nothing
-        to be held: such units are left out of the graph as it is.
+        Whatever changes in front of a quantizer draws its rounding errors anew: those of all units behind the one
+        that is left out. The joint loss differs by that more than by what most units lose. So the errors are recorded
+        once, with all units in the format, and are then added in the place of the quantizers: what is left out takes
+        its own errors away and no others. Of weights, whose errors never change, both forms are stored.
+
+        Where a result is rounded, its readers round it again, and where values overflow, there is nothing to be held:
+        such units are left out of the graph as it is.
         """
         every, sample = frozenset(range(len(self.units))), self.samples[index]
-        if not held.holds(self.units):
+        if any(edge.place < 0 for unit in self.units for edge in unit.edges):
             return self.loss(index, every), [self.loss(index, every - {number}) for number in numbers]
         self.runs += 1
         recorder = self._held[0]

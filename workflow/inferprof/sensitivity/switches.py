@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferprof.model import accuracy, emulation, onnx_graph
+from inferprof.model import accuracy, emulation, onnx_graph, typed_graph
 from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS
 from inferprof.model.products import FUSED, PRODUCTS
 from inferprof.plugins import Chains
@@ -49,7 +49,7 @@ class Unit:
 def quantized_units(model: Any) -> list[Unit]:
     """The nodes of a graph that read what has just been dequantized, also through moves."""
     producers = {name: node for node in model.graph.node for name in node.output if name}
-    readers = _readers(model.graph.node)
+    readers = typed_graph.readers(model.graph.node)
     edges: dict[str, list[Edge]] = {}
     nodes: dict[str, Any] = {}
     for node in model.graph.node:
@@ -138,14 +138,6 @@ def _owner(node: Any, readers: Mapping[str, Sequence[Any]]) -> Any:
     return node
 
 
-def _readers(nodes: Iterable[Any]) -> dict[str, list[Any]]:
-    readers: dict[str, list[Any]] = {}
-    for node in nodes:
-        for name in dict.fromkeys(node.input):
-            readers.setdefault(name, []).append(node)
-    return readers
-
-
 # --- graphs ----------------------------------------------------------------------------------------------------
 
 
@@ -232,28 +224,40 @@ def stored(model: Any, units: Sequence[Unit]) -> dict[str, Any]:
     return accuracy.of_weights(model, nodes, [*edges]) if nodes else {}
 
 
-def assembled(model: Any, units: Sequence[Unit]) -> Any:
+def assembled(model: Any, units: Sequence[Unit], *, recorded: bool = False) -> Any:
     """A copy of a float graph in which the units are in their formats, without switches.
 
-    A tensor that several nodes read by one scale is quantized once.
+    A tensor that several nodes read by one scale is quantized once. With `recorded` weights are stored in their
+    formats, and what these add to each activation is a further output, of the name that `error` says.
     """
+    import onnx
+
     result = copy.deepcopy(model)
+    graph = result.graph
+    weights = stored(model, units) if recorded else {}
+    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
     edges = {(edge.node, edge.place): edge for unit in units for edge in unit.edges}
-    made: dict[str, str] = {}
-    nodes = []
-    for node in result.graph.node:
+    made = {name: name for name in weights}
+    nodes: list[Any] = []
+    for node in graph.node:
         for place in range(len(node.input)):
             if edge := edges.get((node.output[0] if node.output else "", place)):
                 key = stored_as(edge)
                 if key not in made:
-                    chain = list(chained(edge.chain, edge.tensor, f"{key}/put"))
-                    nodes += chain
-                    made[key] = chain[-1].output[0]
+                    nodes += chained(edge.chain, edge.tensor, f"{key}/put")
+                    made[key] = nodes[-1].output[0]
+                    if recorded:
+                        added = error(edge)
+                        nodes.append(onnx.helper.make_node("Sub", [made[key], edge.tensor], [added]))
+                        output = onnx.helper.make_tensor_value_info(added, onnx.TensorProto.FLOAT, None)
+                        graph.output.append(output)
                 node.input[place] = made[key]
         nodes.append(node)
-    del result.graph.node[:]
-    result.graph.node.extend(nodes)
-    drop_unread(result.graph)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    if recorded:
+        del graph.value_info[:]
+    drop_unread(graph)
     return result
 
 

@@ -14,9 +14,19 @@ import numpy as np
 from inferprof import stats
 from inferprof.documents.serving import Predicted, Quantile, ServingPolicy, Tokens
 from inferprof.queueing import advice, seen, theory
-from inferprof.queueing.policy import Curve, Policy, Samples, Times, apart, pieces, schedule, traced
+from inferprof.queueing.policy import (
+    Curve,
+    Policy,
+    Samples,
+    Times,
+    apart,
+    pieces,
+    policy_of,
+    schedule,
+    trace_of,
+    traced,
+)
 from inferprof.queueing.seen import Batches
-from inferprof.queueing.served import policy_of, trace_of
 from inferprof.queueing.simulate import Served, simulate
 from inferprof.serving import foreseen, load
 from inferprof.serving.foreseen import Rehearsal

@@ -17,8 +17,7 @@ from inferprof.backends.torch import DTYPES
 from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine.hardware import Gpu
-from inferprof.queueing.policy import Times
-from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS, policy_of
+from inferprof.queueing.policy import ANSWERING, ANSWERING_OPTIONS, Times, policy_of
 from inferprof.queueing.simulate import Served
 from inferprof.queueing.tokens import Lengths
 from inferprof.run_request import RunRequest

@@ -6,12 +6,11 @@ A self-check that fails makes its record a failed one, so that its case has no l
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pandas as pd
 
 from inferprof.tables.records import KEY
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEWEST: Final = 5
 """Ours: fewer samples give no median."""

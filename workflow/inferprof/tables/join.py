@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from inferprof.case import STAGES, Shape
 from inferprof.plugins import BOUNDARIES
 from inferprof.tables.records import KEY, frame_of, key_of, rows_of, sound
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MODES = ("back_to_back", "pipelined")
 NO_RECORD = "no record"
@@ -54,8 +54,6 @@ def measured(outcome: pd.DataFrame, latency: pd.DataFrame, throughput: pd.DataFr
 
 def stage_medians(stages: pd.DataFrame) -> pd.DataFrame:
     """One row per case: `{stage}_ms`, the median over the samples of all rounds; what wasn't measured is missing."""
-    import numpy as np
-
     measured = stages[stages["not_measured"].isna()]
 
     def medians(case: pd.DataFrame) -> dict[str, float]:

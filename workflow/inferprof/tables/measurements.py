@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from inferprof.once import Derives
 from inferprof.tables import gate, join, records, summary, tuning
 from inferprof.tables.records import Key
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)

@@ -201,3 +201,9 @@ def _split_parent(frame: pd.DataFrame) -> pd.DataFrame:
     first = events & (frame["metric"] == "start")
     kinds = split[first].assign(metric=EVENT_KIND, value=None, text=parent[first], unit=METRICS[EVENT_KIND].unit)
     return pd.concat([split, kinds.astype(split.dtypes)], ignore_index=True)
+
+
+def by_launch(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per launch of one case's table: `launch`, `name`, a column per metric (NaN or None: not counted)."""
+    kernels = frame[(frame["level"] == "kernel") & frame["launch"].notna()]
+    return wide(kernels, ["launch", "name"])

@@ -7,16 +7,15 @@ import itertools
 import math
 import statistics
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from inferprof import stats
 from inferprof.plugins import Boundary
 from inferprof.tables import gate
 from inferprof.tables.records import KEY, but_for, frame_of, key_of, rows_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 PEERS = ["machine", "model", "shape"]
 """What a case and its baseline have in common."""
@@ -155,8 +154,6 @@ def half_width(row: Mapping[str, Any]) -> float | None:
 
 
 def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
-    import numpy as np
-
     measured = rounds[rounds["not_measured"].isna()]
     if measured.empty:
         return {"not_measured": "; ".join(dict.fromkeys(rounds["not_measured"])), "rounds": 0}

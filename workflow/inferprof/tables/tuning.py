@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof.documents.record import Record, Tuning
 from inferprof.tables.records import KEY, Row, exploded, frame_of, key_of, rows_of
 from inferprof.units import NS_PER_S
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FACTS: Final = (
     *("seconds", "compile_s", "compiled", "programs", "waves", "blocks_per_sm", "occupancy"),

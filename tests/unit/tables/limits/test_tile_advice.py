@@ -15,9 +15,8 @@ from inferprof.profilers import nsys
 from inferprof.tables import schema
 from inferprof.tables.limits import tile_advice
 from inferprof.tables.limits.tile_advice import Tiled, suggestions, with_batch, with_sequence
-from inferprof.tables.limits.tile_placing import Placed
 from inferprof.tables.limits.tile_trials import tried
-from inferprof.tables.limits.tiles import Group, fit
+from inferprof.tables.limits.tiles import Group, Placed, fit
 from inferprof.tables.records import KEY
 from inferprof.tables.trace.tile_names import Tile
 

@@ -11,9 +11,8 @@ from tests.unit.made_records import node as made_node
 from inferprof.documents.graph import Gemm, Node
 from inferprof.profilers import nsys
 from inferprof.tables import schema
-from inferprof.tables.limits import tile_placing
-from inferprof.tables.limits.tile_placing import place
-from inferprof.tables.limits.tiles import fit, groups_of
+from inferprof.tables.limits import tiles
+from inferprof.tables.limits.tiles import fit, groups_of, place
 from inferprof.tables.nodes.product_kernels import Kernel, kernels_of, ties_of
 from inferprof.tables.trace.tile_names import Tile
 
@@ -180,7 +179,7 @@ def test_launches_are_those_of_an_iteration_whatever_else_the_capture_holds(ort)
 def test_without_kernels_the_tile_is_assumed():
     (placed,) = place(groups_of([node("a", gemm(256, 512, 64))]), [], H100_SMS)
     assert (placed.tile, placed.source, placed.kernel, placed.duration) == (
-        tile_placing.ASSUMED,
+        tiles.ASSUMED,
         "assumed",
         None,
         None,
@@ -238,7 +237,7 @@ def test_rows_that_a_kernel_cannot_load_speak_against_a_product():
     ],
 )
 def test_a_grid_is_that_of_the_tiles_or_of_the_gpu(launched, tiles_, may):
-    assert tile_placing._may_launch(launched, tiles_, H100_SMS) is may
+    assert tiles._may_launch(launched, tiles_, H100_SMS) is may
 
 
 def test_a_trace_that_ties_a_kernel_to_a_node_decides():

@@ -14,7 +14,7 @@ from tests.unit.made_records import document
 from inferprof.profilers import ort_profile
 from inferprof.tables.nodes import fallback, providers
 from inferprof.tables.nodes.ort_facts import Assigned, SessionFacts
-from inferprof.tables.nodes.ort_session import OrtProfile
+from inferprof.tables.nodes.providers import OrtProfile
 
 CPU = providers.CPU
 CUDA = "CUDAExecutionProvider"

@@ -16,8 +16,8 @@ from inferprof.readers.nsys_sqlite import read_timeline
 from inferprof.readers.ort_json import read_profile
 from inferprof.tables.nodes import attribution, ort_kernels
 from inferprof.tables.nodes.ort_facts import SessionFacts
-from inferprof.tables.nodes.ort_session import OrtProfile
-from inferprof.tables.trace.clock import Clock
+from inferprof.tables.nodes.ort_kernels import Clock
+from inferprof.tables.nodes.providers import OrtProfile
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, PATH_SEPARATOR, Timeline, assemble
 
 PROCESS, MAIN, OTHER = 77, 77, 78

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pandas as pd
+
 from inferprof.errors import UserError
 from inferprof.readers.kind import Capture, Kind, Lack
 from inferprof.words import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from inferprof.documents.engine import Build
 
 _BUILD: Final = re.compile(r'\{\s*"status"\s*:.*"polygraphy"\s*:', re.DOTALL)

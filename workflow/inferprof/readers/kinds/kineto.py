@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pandas as pd
+
 from inferprof.errors import UserError
 from inferprof.files import unpacked
 from inferprof.findings import Total
@@ -16,9 +19,6 @@ from inferprof.readers.kinds.nsys_text import PROGRESS
 from inferprof.words import counted, ms, spread
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
     from inferprof.readers.kineto_ranks import Clock
     from inferprof.tables.trace.iteration_choice import Choice
 

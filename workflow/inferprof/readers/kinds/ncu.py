@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pandas as pd
 
 from inferprof.findings import Answer, Bottleneck, Finding
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 from inferprof.readers.ncu_launches import Launch
 from inferprof.words import counted, ms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _HEADER: Final = '"ID","Process ID",'
 _TEXT_PAGE: Final = re.compile(r"^\s+Section: ", re.MULTILINE)
@@ -82,11 +81,9 @@ def _capture(launches: Callable[[Path], list[Launch]]) -> Callable[[Path], Captu
 
 def _bounds(rows: pd.DataFrame) -> list[Finding]:
     """What bounds the longest launches, by the two throughputs that every page has."""
-    import pandas as pd
-
     from inferprof.tables.counters import bounds
-    from inferprof.tables.counters.launches import by_launch
     from inferprof.tables.records import rows_of
+    from inferprof.tables.schema import by_launch
     from inferprof.tables.trace.kernel_class import own_name
 
     launches = by_launch(rows)

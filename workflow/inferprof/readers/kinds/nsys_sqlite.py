@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from inferprof import processes
 from inferprof.errors import UserError, in_one_line
 from inferprof.readers.kind import Capture, Head, Kind, Lack, waits
 
@@ -104,4 +106,34 @@ NSYS_SQLITE: Final = Kind(
     read=read,
     tool="nsys",
     rank=1,
+)
+
+
+REFUSAL: Final = "is a binary Nsight Systems report: run `nsys export --type sqlite` on it and read the .sqlite"
+
+
+def export(path: Path, folder: Path) -> Path:
+    """The report as SQLite, in a folder. Raises UserError where there is no nsys, or it cannot read this report."""
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        raise UserError(f"{path} {REFUSAL} (nsys is not on PATH here)")
+    out = folder / f"{path.stem}.sqlite"
+    done = processes.run_merged(
+        [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={out}", str(path)]
+    )
+    if done.returncode != 0 or not out.exists():
+        last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "it says nothing")
+        raise UserError(
+            f"{path} could not be exported by {nsys} ({last.strip()}): use the nsys that wrote it, or newer"
+        )
+    return out
+
+
+NSYS_REPORT: Final = Kind(
+    name="nsys_report",
+    title="a binary Nsight Systems report",
+    recognises=lambda head: head.raw.startswith(b"NVIDIA Tegra Profiler Report"),
+    refusal=REFUSAL,
+    convert=export,
+    rank=0,
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pandas as pd
 
 from inferprof.readers.kind import Capture, Head, Kind, Lack
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHOWN: Final = 3
 PROGRESS: Final = re.compile(r"\[\d+/\d+\]")

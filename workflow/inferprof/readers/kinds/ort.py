@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 from inferprof.errors import UserError
 from inferprof.files import unpacked
 from inferprof.findings import Answer, Finding
@@ -16,9 +18,7 @@ from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.words import counted, ms, spread
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from inferprof.tables.nodes.ort_session import OrtProfile
+    from inferprof.tables.nodes.providers import OrtProfile
 
 TOOL: Final = "ort_profile"
 LOG: Final = "ort_log"

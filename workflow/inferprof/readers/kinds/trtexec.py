@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
@@ -16,9 +18,6 @@ from inferprof.readers.kinds import nsys_text
 from inferprof.readers.trtexec_log import BARE, LOGGED, RUNNING, WHOLE, TrtexecRun, joined, runs
 from inferprof.units import NS_PER_MS
 from inferprof.words import counted, ms, some, spread_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHOWN: Final = 3
 NO_ERROR: Final = "no error is in this file: it went to the other stream"
@@ -177,8 +176,6 @@ def _again(run: TrtexecRun) -> str:
 
 def _rows(run: TrtexecRun) -> pd.DataFrame:
     """Levels stage and range of the summary, and layer of the table, as those of the JSON that it exports."""
-    import pandas as pd
-
     from inferprof.tables.schema import conform
 
     stages = {

@@ -8,6 +8,8 @@ from typing import Final
 
 from inferprof.readers.kind import Head, Kind, says
 
+BEGIN: Final = b'{\n "not_measured": '
+"""How what `inferprof capture` writes where a tool refused begins."""
 _TAR: Final = slice(257, 262)
 _ONNX: Final = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 """A protobuf message that begins with the version of ONNX's format, and a text or a graph behind it."""
@@ -139,4 +141,12 @@ BUILDING: Final = Kind(
     refusal="holds messages of TensorRT in a program, and no times of an inference: save its engine and run "
     "`trtexec --loadEngine=it --dumpProfile --separateProfileRun`",
     rank=61,
+)
+
+NOT_MEASURED: Final = Kind(
+    name="not_measured",
+    title="the reason why nothing was captured",
+    recognises=lambda head: head.raw.startswith(BEGIN),
+    tool="ncu",
+    rank=10,
 )

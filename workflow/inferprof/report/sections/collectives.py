@@ -14,7 +14,7 @@ from inferprof.report.model import Block, Cell, Column, Table, Text, number, wor
 from inferprof.report.numbers import three_digits
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
-from inferprof.tables.limits import link_speed
+from inferprof.tables.limits import scaling
 from inferprof.tables.trace.collectives import ALL, LEVEL, iterations_of
 from inferprof.units import MEGA
 
@@ -153,7 +153,7 @@ def _link(evidence: Evidence, operation: str, row: Row) -> float | None:
     links = evidence.links.content
     if links is None or "bus_total" not in row:
         return None
-    alone = link_speed.message_ns(links, operation, row["message_total"] / row["calls"])
+    alone = scaling.message_ns(links, operation, row["message_total"] / row["calls"])
     return row["bus_total"] / row["calls"] / alone if alone else None
 
 

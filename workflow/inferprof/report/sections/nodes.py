@@ -23,7 +23,7 @@ from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, m
 from inferprof.report.numbers import count, milliseconds, significant
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, join_of, profiles, slow_down
 from inferprof.report.section import Section
-from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
+from inferprof.tables.counters.ncu_timeline import COUNTERS, of_kernels
 from inferprof.tables.nodes import attribution
 from inferprof.tables.overhead import ITERATION
 from inferprof.tables.records import key_of, rows_of

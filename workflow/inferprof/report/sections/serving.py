@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from inferprof.documents.serving import Load, LoadGenRun
 from inferprof.queueing import theory
-from inferprof.queueing.policy import Policy
-from inferprof.queueing.served import curve_of, policy_of
+from inferprof.queueing.policy import Policy, curve_of, policy_of
 from inferprof.report import serving_gaps, under_load
 from inferprof.report.common import NOT_RECORDED, in_ms, optional
 from inferprof.report.evidence import Evidence

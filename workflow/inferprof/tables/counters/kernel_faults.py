@@ -15,8 +15,8 @@ from typing import Final, Literal, NamedTuple
 
 import pandas as pd
 
-from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.metrics import SECTOR_BYTES
+from inferprof.tables.schema import by_launch
 from inferprof.tables.trace.kernel_class import EITHER_FP8, DType, KernelClass, classify
 
 FaultName = Literal[

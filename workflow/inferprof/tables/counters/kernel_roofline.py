@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof.tables.records import frame_of
 from inferprof.tables.roofs import CUDA_CORES, Roofs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS: Final = ("name", "launch", "ops", "bytes", "intensity", "duration_ns", "roof_ns", "distance", "limit")
 TENSOR_OPS: Final = "tensor_ops_"

@@ -6,15 +6,15 @@ an H100 small kernels took 1.1 to 2.1 times as long by ncu as by nsys, since the
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 import pandas as pd
 
 from inferprof.tables.counters.bounds import Bound, of_launch
-from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.records import frame_of, rows_of
-from inferprof.tables.schema import wide
+from inferprof.tables.schema import by_launch, wide
 
 OF_TIMELINE: Final = (
     "timeline_mean",
@@ -96,3 +96,29 @@ def _same(launch: dict[str, Any], config: dict[str, Any]) -> bool:
     if all(isinstance(symbol, str) for symbol in symbols):
         return symbols[0] == symbols[1]
     return function_name(launch["name"]) == function_name(config["name"])
+
+
+COUNTERS: Final = {"pipe_tensor": "tensor %", "sm_throughput": "SM %", "dram_throughput": "DRAM %"}
+"""Metrics in percent, and their titles."""
+
+
+def of_kernels(join: pd.DataFrame, counters: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Kernel of the join → its COUNTERS, those that were counted. counters: rows of the tidy table by ncu.
+
+    A join knows kernels by name, ncu by launch. Where a function was counted once, and the join has one kernel of
+    that function, they are the same; where there are several of either, nothing is said.
+    """
+    if not (counters["level"] == "kernel").any():
+        return {}
+    names = {str(name): function_name(str(name)) for name in join["kernel"].unique()}
+    of_join = Counter(names.values())
+    launches: dict[str, list[dict[str, Any]]] = {}
+    for launch in rows_of(by_launch(counters)):
+        launches.setdefault(function_name(str(launch["name"])), []).append(launch)
+    by_kernel = {}
+    for name, function in names.items():
+        counted = launches.get(function, [])
+        if len(counted) == of_join[function] == 1:
+            values = {metric: counted[0].get(metric) for metric in COUNTERS}
+            by_kernel[name] = {metric: float(value) for metric, value in values.items() if not pd.isna(value)}
+    return by_kernel

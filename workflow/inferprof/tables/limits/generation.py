@@ -21,16 +21,15 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+import pandas as pd
 
 from inferprof.case import BATCH, QUANTIZE, REFERENCE, Shape
 from inferprof.documents.record import Operation
 from inferprof.tables.limits.saturation import Regime
 from inferprof.tables.records import KEY, Key, Options, key_of, options_of, paired_without, rows_of
 from inferprof.tables.roofs import KINDS, Roofs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BOUNDARY: Final = "call"
 GRAPHS: Final = ("cuda_graph", "compile_mode")

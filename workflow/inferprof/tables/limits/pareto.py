@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof.tables import summary
 from inferprof.tables.records import KEY, Key, frame_of, key_of, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FRONT, UNDECIDED, BEHIND = "front", "undecided", "behind"
 BOUNDARY: Final = "end_to_end"

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+import pandas as pd
 
 from inferprof.documents import Cost
 from inferprof.documents.graph import Node
 from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
 from inferprof.tables.roofs import CUDA_CORES, Roofs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Limit = Literal["compute", "memory"]
 COLUMNS: Final = (

@@ -10,17 +10,15 @@ Where it is the smallest one, a smaller batch may do as well: "at most".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 
 from inferprof import stats
 from inferprof.case import Shape
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.records import KEY, frame_of, key_of, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHARE: Final = 0.95
 """Of the highest throughput: what counts as saturated."""

@@ -24,9 +24,26 @@ import pandas as pd
 
 from inferprof.case import PARALLEL, Shape
 from inferprof.documents import Links
-from inferprof.tables.limits import link_speed
 from inferprof.tables.records import KEY, Key, Options, but_for, paired_without
 from inferprof.tables.trace.collectives import ALL, LEVEL, iterations_of
+
+
+def message_ns(links: Links, operation: str, size: float) -> float | None:
+    """How long an operation takes with messages of so many bytes, between two measured sizes by their logarithms;
+    None where it was not measured, and for sizes beyond those that were."""
+    own = (links.operations or {}).get(operation)
+    sizes = sorted(map(int, own.by_size)) if own else []
+    if not own or not sizes[0] <= size <= sizes[-1]:
+        return None
+    times = [own.by_size[str(each)].ns for each in sizes]
+    return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(times))))
+
+
+def best_gb_per_s(links: Links, operation: str) -> float | None:
+    """The highest bus bandwidth of an operation at any size; None where it was not measured."""
+    own = (links.operations or {}).get(operation)
+    return max(message.gb_per_s for message in own.by_size.values()) if own else None
+
 
 FITTED: Final = ("tensor", "sequence")
 """Ways to divide whose cost the model describes."""
@@ -67,7 +84,7 @@ class Messages:
         tokens; None where it was not measured with their sizes."""
         total = 0.0
         for operation, count, size in self.sent:
-            alone = link_speed.message_ns(links, operation, size * tokens / self.tokens)
+            alone = message_ns(links, operation, size * tokens / self.tokens)
             if alone is None:
                 return None
             total += count * alone

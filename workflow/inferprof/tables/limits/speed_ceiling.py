@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 
 from inferprof import registry, stats
 from inferprof.documents import Cost
@@ -32,9 +33,6 @@ from inferprof.tables.records import KEY, Key, Options, frame_of, key_of, paired
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.trace.kernel_compare import per_iteration
 from inferprof.units import NS_PER_MS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Step = Literal["launches", "copies", "gaps", "fp8", "fp4"]
 Change = Literal["graph", "pinned", "device", "fp8", "fp4"]

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof import registry
 from inferprof.case import PARALLEL
 from inferprof.tables.nodes.fallback import ON_PURPOSE, ledger
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import KEY, Options, frame_of, key_of, paired_without, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FALLBACK_SHARE: Final = 0.1
 """Ours, of the nodes' time: below it the speed-up is mostly the case's own."""

@@ -27,8 +27,7 @@ from inferprof import registry
 from inferprof.case import BATCH, Shape
 from inferprof.documents.graph import Gemm, Node
 from inferprof.model.operators import bits
-from inferprof.tables.limits.tile_placing import NO_TIES, Placed, place
-from inferprof.tables.limits.tiles import fit, groups_of
+from inferprof.tables.limits.tiles import NO_TIES, Placed, fit, groups_of, place
 from inferprof.tables.limits.waterfall import traced, watched
 from inferprof.tables.nodes.product_kernels import Ties, kernels_of, ties_of
 from inferprof.tables.records import KEY, frame_of, key_of, rows_of

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+import pandas as pd
 
 from inferprof.tables.limits.tile_advice import SUGGESTION_COLUMNS
 from inferprof.tables.records import frame_of, key_of, rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Verdict = Literal["right", "more", "wrong", "undecided", "a caller loses"]
 """a caller loses: items take longer end to end, by measured intervals, whatever the device gains;

@@ -22,8 +22,7 @@ import numpy as np
 import pandas as pd
 
 from inferprof.documents import Partition
-from inferprof.tables.nodes.ort_session import TRT_ENGINE
-from inferprof.tables.nodes.providers import COPY, CPU, EXCLUDED, SMALLEST
+from inferprof.tables.nodes.providers import COPY, CPU, EXCLUDED, SMALLEST, TRT_ENGINE
 from inferprof.tables.records import rows_of
 
 Why = Literal[

@@ -7,7 +7,8 @@ the kernels' time decides where both are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -104,3 +105,35 @@ def _facts(layer: Layer) -> dict[str, Any]:
 def _formats(tensors: Iterable[Tensor]) -> str:
     """`fp8, fp16`: the number formats of some tensors, each once; empty where none is told."""
     return ", ".join(dict.fromkeys(tensor.dtype for tensor in tensors if tensor.dtype))
+
+
+# --- which layer reads what another one wrote -------------------------------------------------------------------
+
+GRAPH_COLUMNS: Final = ("layer", "dtype", "conversion", "share", "reads", "depth", "lane")
+
+
+def graph_of(layers: Sequence[Layer], shares: Mapping[str, float]) -> pd.DataFrame:
+    """GRAPH_COLUMNS, a row per layer in the engine's order; shares: layer → its part of the time, missing: unknown.
+
+    reads: the rows that wrote what it reads. depth: the longest way to it from a layer that reads only inputs and
+    weights. lane: its number among the layers of that depth. dtype: number format of what it writes.
+    """
+    writers: dict[str, int] = {}
+    rows, depths, lanes = [], list[int](), Counter[int]()
+    for place, layer in enumerate(layers):
+        reads = tuple(dict.fromkeys(writers[tensor.name] for tensor in layer.inputs if tensor.name in writers))
+        depths.append(1 + max((depths[writer] for writer in reads), default=-1))
+        rows.append(
+            {
+                "layer": layer.name,
+                "dtype": layer.outputs[0].dtype if layer.outputs else None,
+                "conversion": conversion_of(layer),
+                "share": shares.get(layer.name),
+                "reads": reads,
+                "depth": depths[place],
+                "lane": lanes[depths[place]],
+            }
+        )
+        lanes[depths[place]] += 1
+        writers.update((tensor.name, place) for tensor in layer.outputs)
+    return frame_of(rows, list(GRAPH_COLUMNS))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
+from inferprof.documents.graph import Node
+from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import ort_kernels
-from inferprof.tables.nodes.node_roofline import FUSED
+from inferprof.tables.nodes.node_roofline import FUSED, node_of
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import KernelClass, classify
 from inferprof.tables.trace.kernel_compare import per_iteration
@@ -77,3 +79,18 @@ def ties_of(frame: pd.DataFrame) -> Ties:
         if classify(row["kernel"]).kernel_class in PRODUCT_CLASSES:
             ties.setdefault(FUSED.sub("", row["owner"]), set()).add(row["kernel"])
     return {node: frozenset(kernels) for node, kernels in ties.items()}
+
+
+def of_functions(ties: pd.DataFrame, nodes: Iterable[Node]) -> dict[str, float]:
+    """Kernel function → the bytes that a launch of it reads at least, each once; those of which all is known.
+
+    ties: one case's table by ort_nodes; nodes: of the graph's cost. A function that serves several nodes is given
+    what the largest of them reads, and each kernel of a node that has several all that the node reads: more than it
+    must, so that what is said to be read again is.
+    """
+    costs = {node.name: node for node in nodes}
+    reads: dict[str, list[int | None]] = {}
+    for row in rows_of(ort_kernels.attributed(ties)):
+        node = node_of(costs, row["owner"]) if isinstance(row["owner"], str) else None
+        reads.setdefault(function_name(str(row["kernel"])), []).append(node.operands if node else None)
+    return {name: float(max(size or 0 for size in own)) for name, own in reads.items() if None not in own}

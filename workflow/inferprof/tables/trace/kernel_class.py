@@ -12,8 +12,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-import pandas as pd
-
 KernelClass = Literal[
     "gemm",
     "attention",
@@ -288,14 +286,3 @@ def own_name(name: str) -> str:
     name = re.sub(r"\(anonymous namespace\)|<?unnamed>", "anonymous", name)
     name = re.sub(r"^(?:std::enable_if<.*?::type|void|static)\s+", "", name)
     return re.split(r"[<(]", name, maxsplit=1)[0]
-
-
-def annotate(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of level kernel, with the columns `kernel_class`, `dtype` and `tensor_cores` (missing: not told)."""
-    kernels = frame[frame["level"] == "kernel"]
-    kinds = [classify(str(name)) for name in kernels["name"]]
-    return kernels.assign(
-        kernel_class=[kind.kernel_class for kind in kinds],
-        dtype=pd.array([kind.dtype for kind in kinds], dtype="str"),
-        tensor_cores=pd.array([kind.tensor_cores for kind in kinds], dtype="boolean"),
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -22,44 +22,33 @@ class Tile:
         return "x".join(str(size) for size in (self.m, self.n, self.k) if size)
 
 
-class Convention(NamedTuple):
-    """How a library writes the tile into a kernel's name: m, n and perhaps k are groups."""
-
-    library: str
-    pattern: re.Pattern[str]
-
-
-def _convention(library: str, pattern: str) -> Convention:
-    return Convention(library, re.compile(pattern, re.IGNORECASE))
-
-
 _INT: Final = r"(?:\(int\))?"
-CONVENTIONS: Final = (
-    _convention("xmma, cuDNN and TensorRT's GEMMs and implicit GEMMs", r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"),
-    _convention("cuBLASLt for Hopper and later", r"nvjet_\w+?_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x\d+"),
-    _convention("CUTLASS 3", r"cutlass3x_\w*?gemm_\w*?_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_\d+x\d+x\d+"),
-    _convention("TensorRT-LLM", r"\bbmm_\w*?_t(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"),
-    _convention("Tensile, hipBLASLt", r"_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"),
-    _convention("CUTLASS 2 in a template", rf"GemmShape<{_INT}(?P<m>\d+), ?{_INT}(?P<n>\d+), ?{_INT}(?P<k>\d+)>"),
-    _convention(
-        "CUTLASS 2 by name: tile, then k × stages",
-        r"cutlass_\d+_\w*?gemm_\w*?(?<![\dx])(?P<m>\d+)x(?P<n>\d+)(?:_(?P<k>\d+)x\d+)?_[nt]{2}",
+CONVENTIONS: Final = {
+    "xmma, cuDNN and TensorRT's GEMMs and implicit GEMMs": r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
+    "cuBLASLt for Hopper and later": r"nvjet_\w+?_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x\d+",
+    "CUTLASS 3": r"cutlass3x_\w*?gemm_\w*?_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_\d+x\d+x\d+",
+    "TensorRT-LLM": r"\bbmm_\w*?_t(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
+    "Tensile, hipBLASLt": r"_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
+    "CUTLASS 2 in a template": rf"GemmShape<{_INT}(?P<m>\d+), ?{_INT}(?P<n>\d+), ?{_INT}(?P<k>\d+)>",
+    "CUTLASS 2 by name: tile, then k × stages": (
+        r"cutlass_\d+_\w*?gemm_\w*?(?<![\dx])(?P<m>\d+)x(?P<n>\d+)(?:_(?P<k>\d+)x\d+)?_[nt]{2}"
     ),
-    _convention(
-        "cuBLAS up to Ampere: tile, perhaps slices, then stages of k × their number",
-        r"gemm_\w*?(?<![\dx])(?P<m>\d+)x(?P<n>\d+)(?![\dx])(?:\w*?_stages_(?P<k>\d+)x\d+)?",
+    "cuBLAS up to Ampere: tile, perhaps slices, then stages of k × their number": (
+        r"gemm_\w*?(?<![\dx])(?P<m>\d+)x(?P<n>\d+)(?![\dx])(?:\w*?_stages_(?P<k>\d+)x\d+)?"
     ),
-    _convention("cuDNN up to Ampere", r"[hs]cudnn_(?!winograd)(?P<m>\d+)x(?P<n>\d+)"),
-)
-"""In order of precedence. Checked against the kernels in captures of ONNX Runtime 1.31, torch 2.x, TensorRT 8.5 and
-10, TensorFlow, vLLM and SGLang."""
+    "cuDNN up to Ampere": r"[hs]cudnn_(?!winograd)(?P<m>\d+)x(?P<n>\d+)",
+}
+"""How each library writes the tile into a kernel's name (m, n and perhaps k are groups), in order of precedence.
+
+Checked against the kernels in captures of ONNX Runtime 1.31, torch 2.x, TensorRT 8.5 and 10, TensorFlow, vLLM and
+SGLang."""
 
 
 @functools.cache
 def parse(name: str) -> Tile | None:
     """The tile of a kernel by its name; None where the name does not tell it."""
-    for convention in CONVENTIONS:
-        if match := convention.pattern.search(name):
+    for pattern in CONVENTIONS.values():
+        if match := re.search(pattern, name, re.IGNORECASE):
             sizes = match.groupdict()
             return Tile(int(sizes["m"]), int(sizes["n"]), int(sizes["k"]) if sizes.get("k") else None)
     return None

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 
 from inferprof.tables.trace.api_kind import EXPLICIT_SYNC
 from inferprof.tables.trace.intervals import Intervals
 from inferprof.tables.trace.one_iteration import API, RANGE
 from inferprof.units import NS_PER_US
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    Objects = np.ndarray[Any, np.dtype[np.object_]]
-    Times = np.ndarray[Any, np.dtype[np.float64]]
-    Chosen = np.ndarray[Any, np.dtype[Any]]
-
+Objects = np.ndarray[Any, np.dtype[np.object_]]
+Times = np.ndarray[Any, np.dtype[np.float64]]
+Chosen = np.ndarray[Any, np.dtype[Any]]
 Kind = Literal["range", "call", "sync", "kernel", "copy", "idle"]
 HOST: Final = "host"
 

@@ -7,7 +7,7 @@ from tests.unit.made_records import node as made_node
 
 from inferprof.documents.graph import Node
 from inferprof.tables import schema
-from inferprof.tables.nodes import kernel_reads
+from inferprof.tables.nodes import product_kernels
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
 
@@ -28,7 +28,7 @@ def ties(*launched: tuple[str, str | None]) -> pd.DataFrame:
 
 
 def test_weights_are_read_too_and_the_largest_node_counts() -> None:
-    found = kernel_reads.of_functions(
+    found = product_kernels.of_functions(
         ties(("void gemm<float>(float *)", "small"), ("void gemm<float>(float *)", "large")),
         [node("small", 10), node("large", 100, weights=50)],
     )
@@ -36,11 +36,11 @@ def test_weights_are_read_too_and_the_largest_node_counts() -> None:
 
 
 def test_a_fused_node_reads_at_least_what_the_one_does_that_it_is_named_after() -> None:
-    assert kernel_reads.of_functions(ties(("k", "m/MatMulScaleFusion/")), [node("m", 8)]) == {"k": 8.0}
+    assert product_kernels.of_functions(ties(("k", "m/MatMulScaleFusion/")), [node("m", 8)]) == {"k": 8.0}
 
 
 def test_where_one_launch_has_no_known_node_nothing_is_said_of_its_function() -> None:
     nodes = [node("known", 10), node("uncounted", None)]
-    assert kernel_reads.of_functions(ties(("k", "known"), ("k", None)), nodes) == {}
-    assert kernel_reads.of_functions(ties(("k", "known"), ("k", "elsewhere")), nodes) == {}
-    assert kernel_reads.of_functions(ties(("k", "known"), ("k", "uncounted")), nodes) == {}
+    assert product_kernels.of_functions(ties(("k", "known"), ("k", None)), nodes) == {}
+    assert product_kernels.of_functions(ties(("k", "known"), ("k", "elsewhere")), nodes) == {}
+    assert product_kernels.of_functions(ties(("k", "known"), ("k", "uncounted")), nodes) == {}

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.facts import naming
 
 from inferprof.backends import torch as backend
-from inferprof.backends import torch_cache
+from inferprof.backends import torch_options
 from inferprof.case import Shape, Variant
 from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
@@ -60,7 +60,7 @@ def step_of(session: backend.TorchSession) -> Any:
 
 
 def told_by(session: Session) -> dict[str, Any]:
-    told = torch_cache.operation_of(session)
+    told = torch_options.operation_of(session)
     assert told is not None
     return told
 

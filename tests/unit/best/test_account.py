@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from inferprof.best.standing import QUIET, SPREAD, Standing
+from inferprof.best.account import QUIET, SPREAD, Standing
 
 
 def test_a_gain_over_a_new_incumbent_is_what_its_own_gain_leaves() -> None:
