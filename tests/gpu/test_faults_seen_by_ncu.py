@@ -47,13 +47,13 @@ def test_a_kernel_shows_the_fault_that_it_was_made_for_and_no_other(
 
 
 def test_report_and_page_say_the_same(page: Path) -> None:
-    """Waves apart, which the page rounds to two decimals."""
+    """Waves apart, which the page rounds to two decimals, as it does the rates that operations are counted by."""
     pytest.importorskip("ncu_report")
     printed, reported = (
         by_launch(ncu.read(path)).set_index("name").drop(columns=["launch", "waves", "tail_waste"])
         for path in (page, page.with_suffix(".ncu-rep"))
     )
     numbers = [column for column in printed if isinstance(printed[column].iloc[0], float)]
-    pd.testing.assert_frame_equal(
-        reported.loc[printed.index, numbers].astype(float), printed[numbers].astype(float), rtol=0.005, atol=0.01
-    )
+    for column in numbers:
+        of_report, of_page = (table.loc[printed.index, column].astype(float) for table in (reported, printed))
+        pd.testing.assert_series_equal(of_report, of_page, rtol=0.005, atol=0.01 + 1e-5 * of_report.max())
