@@ -87,7 +87,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
     "real/nsys_csv/nsys_stats_all_nsys2022.4.2_cupy.txt": ("nsys", 3439085, 0, "", "hot_kernel"),
     "real/nsys_csv/nsys_stats_all_nsys2022.4.2_numba_shell_prompt.txt": ("nsys", 261597, 0, "", "hot_kernel"),
     "real/nsys_csv/nsys_stats_all_nsys2024.6.2_a100_graphtrace_skipped.txt": ("nsys", 78270, 0, "", "hot_kernel"),
-    "real/nsys_csv/nsys_stats_all_nsys2025.3.2_a100_clima.txt": ("nsys", 1657755722, 0, "", "conversions"),
+    "real/nsys_csv/nsys_stats_all_nsys2025.3.2_a100_clima.txt": ("nsys", 1657755722, 0, "", ""),
     "real/nsys_csv/nvtx_pushpop_trace_nsys2025.3.2_jetson_thor.csv": ("nsys", 0, 0, "", ""),
     "real/nsys_other/magic_bytes_of_binary_reports.txt": REFUSED,
     "real/nsys_sqlite/nsys2020_noversion_v100.sqlite": ("nsys", 7736883740, 0, "kernels 55.8", "hot_kernel"),
