@@ -116,3 +116,21 @@ def test_without_its_ranges_a_trace_has_the_same_cause_and_formats(tmp_path: Pat
     assert first[0] == first[1]
     for case in (ranged, bare):
         assert "fp16 100.0 %" in answer.render(case)
+
+
+@pytest.mark.parametrize(("busy", "tells"), [(150, True), (8000, False)])
+def test_a_gain_is_told_only_of_iterations_that_are_alike(tmp_path: Path, busy: float, tells: bool) -> None:
+    events = []
+    for step in range(2):
+        at, length = 10_000 + 20_000 * step, (busy if step else 150) + 850
+        events += [
+            event(f"ProfilerStep#{step}", "user_annotation", at, length),
+            event("cudaLaunchKernel", "cuda_runtime", at + 500, 10, correlation=step + 1),
+            event(GEMM, "kernel", at + 515, length - 520, 7, correlation=step + 1, device=0, stream=7),
+        ]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    (case,) = explain([path])
+    gains = [found.gain for given in case.answers for found in given.findings]
+    assert gains
+    assert any(gain is not None for gain in gains) == tells

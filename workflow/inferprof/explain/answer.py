@@ -12,7 +12,7 @@ from inferprof.diagnosis.device import GAPS
 from inferprof.diagnosis.kernel_time import distinct, untraced_graphs
 from inferprof.diagnosis.times import iteration, on_several_gpus, percent, traced_by_node
 from inferprof.diagnosis.verdict import gain_in_words
-from inferprof.explain.foreign import Foreign, busiest
+from inferprof.explain.foreign import UNLIKE, Foreign, busiest
 from inferprof.explain.parts import parts_of
 from inferprof.findings import Finding
 from inferprof.tables.trace import collectives, derived, kernel_compare
@@ -198,6 +198,8 @@ def _cause(foreign: Foreign) -> Iterator[Entry]:
     if not idle:
         yield Entry("cause", _reason(first))
         gain = [] if first.gain is None else [gain_in_words(first.gain, foreign.total)]
+        if foreign.choice is not None and foreign.choice.apart >= UNLIKE:
+            gain = ["What it saves is not told: iterations differ too far."]
         yield Entry("do", _sentences(_advice(first), *gain))
     rest = (
         [first] * bool(idle)
