@@ -64,11 +64,11 @@ ANSWERS: Final[dict[str, Expected | str]] = {
     "real/ncu_csv/ncu_cli_text_openmp_nvhpc.txt": ("ncu", 106030000, 0, "", "ncu_bound"),
     "real/ncu_csv/ncu_cli_text_rtx30_spec_xc_first400lines.txt": ("ncu", 14680000, 0, "", "ncu_bound"),
     "real/ncu_csv/ncu_details_a100_julia_rules.csv": ("ncu", 31093590, 0, "", "low_occupancy"),
-    "real/ncu_csv/ncu_metrics_rtx5070_windows_bom_stdout_gemm_naive.csv": ("ncu", 9589248, 0, "", ""),
+    "real/ncu_csv/ncu_metrics_rtx5070_windows_bom_stdout_gemm_naive.csv": ("ncu", 9589248, 0, "", "ncu_bound"),
     "real/ncu_csv/ncu_metrics_rtx5070_windows_bom_stdout_saxpy.csv": ("ncu", 292928, 0, "", ""),
     "real/ncu_csv/ncu_metrics_rtx5070_windows_version.txt": REFUSED,
     "real/ncu_csv/ncu_no_kernels_only_prof_lines.csv": REFUSED,
-    "real/ncu_csv/ncu_raw_b200_flashinfer_decode_16launches.csv": ("ncu", 266496, 0, "", ""),
+    "real/ncu_csv/ncu_raw_b200_flashinfer_decode_16launches.csv": ("ncu", 266496, 0, "", "ncu_bound"),
     "real/ncu_csv/ncu_raw_rtx30_spec_xc_918launches.csv.gz": ("ncu", 2311128576, 0, "", "low_occupancy"),
     "real/nsys_csv/cuda_gpu_kern_sum_in_transcript_nvhpc_openmp.txt": ("nsys", 1014055, 0, "", "hot_kernel"),
     "real/nsys_csv/cuda_gpu_kern_sum_nsys2025.3.2_a100_vllm_qwen2.5-7b.csv": (

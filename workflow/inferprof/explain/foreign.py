@@ -60,7 +60,11 @@ class Foreign:
     @property
     def lacks(self) -> list[Lack]:
         """What none of the files tells, each once."""
-        return list(dict.fromkeys(lack for capture in self.captures for lack in capture.lacks))
+        counters = registry.counters()
+        told = {"timeline" for capture in self.captures if capture.timeline is not None}
+        told |= {"counters" for capture in self.captures if capture.tool in counters}
+        every = dict.fromkeys(lack for capture in self.captures for lack in capture.lacks)
+        return [lack for lack in every if lack.told_by not in told]
 
     @property
     def model(self) -> str | None:
