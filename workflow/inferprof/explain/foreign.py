@@ -61,10 +61,10 @@ class Foreign:
     def lacks(self) -> list[Lack]:
         """What none of the files tells, each once."""
         counters = registry.counters()
-        told = {"timeline" for capture in self.captures if capture.timeline is not None}
-        told |= {"counters" for capture in self.captures if capture.tool in counters}
+        given = {"timeline" for capture in self.captures if capture.timeline is not None}
+        given |= {"counters" for capture in self.captures if capture.tool in counters}
         every = dict.fromkeys(lack for capture in self.captures for lack in capture.lacks)
-        return [lack for lack in every if lack.told_by not in told]
+        return [lack for lack in every if lack.told_by not in given]
 
     @property
     def model(self) -> str | None:
