@@ -59,12 +59,17 @@ def spread(lengths: Sequence[float]) -> str:
     said = spread_of(ordered[0], statistics.median(ordered), ordered[-1]) if ordered else ""
     if not said:
         return ""
-    tenth = len(ordered) // 10
-    low, high = ordered[tenth], ordered[-1 - tenth]
-    if high < DIFFER * max(low, 1.0):
+    if (times := times_apart(lengths)) < DIFFER:
         return said
-    times = figure(high / max(low, 1.0), 2)
-    return f"{said[:-1]}; they differ by {times} times: shares of the mean may hold for none)"
+    return f"{said[:-1]}; they differ by {figure(times, 2)} times: shares of the mean may hold for none)"
+
+
+def times_apart(lengths: Sequence[float]) -> float:
+    """How many times as long as the shortest of iterations, ns, the longest is, without the tenth at either end; 1 of
+    none."""
+    ordered = sorted(lengths)
+    tenth = len(ordered) // 10
+    return ordered[-1 - tenth] / max(ordered[tenth], 1.0) if ordered else 1.0
 
 
 def spread_of(low: float, median: float, high: float) -> str:

@@ -132,3 +132,25 @@ def test_a_moment_beyond_any_clock_is_one_line(start: int, end: int, export: Cal
     built.kernel("k", start, end, built.call("cudaLaunchKernel_v7000", 10, 20))
     with pytest.raises(UserError, match="beyond"):
         nsys.read(built.done())
+
+
+def sums(waited_ns: float, graphs: int) -> Frames:
+    """What `nsys stats` tells: a kernel of 1 ms, launches of graphs, and how long the host synchronises."""
+    rows = [("kernel", "fill", 3, 1e6), ("api", "cudaDeviceSynchronize", 1, waited_ns)]
+    rows += [("api", "cudaGraphLaunch_v10000", graphs, 2e6)] if graphs else []
+    columns = ["level", "name", "instances", "value"]
+    return frames_of(schema.conform(pd.DataFrame(rows, columns=columns).assign(metric="duration_total"), "nsys"))
+
+
+def test_kernels_that_vanish_beside_the_hosts_wait_for_graphs_are_no_cause() -> None:
+    (finding,) = ask("hot_kernel", sums(7.8e9, 10)).findings
+    assert finding.evidence == {"launches": 10.0, "sync_ns": 7.8e9, "kernel_ns": 1e6}
+    assert (finding.gain, finding.acts) == (None, False)
+    assert "fill" not in finding.subject + finding.reason
+    assert "--cuda-graph-trace=node" in finding.advice
+
+
+@pytest.mark.parametrize(("waited_ns", "graphs"), [(1.1e6, 10), (7.8e9, 0)])
+def test_kernels_that_the_host_waits_for_or_that_no_graph_has_are(waited_ns: float, graphs: int) -> None:
+    (finding,) = ask("hot_kernel", sums(waited_ns, graphs)).findings
+    assert "fill" in finding.subject

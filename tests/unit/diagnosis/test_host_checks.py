@@ -17,6 +17,7 @@ from inferprof.diagnosis import frames as of_folder
 from inferprof.diagnosis import host
 from inferprof.findings import Frames, Gain
 from inferprof.tables.trace.idle import LAUNCH_PARTS
+from inferprof.tables.trace.kernel_compare import iterations, of_iterations
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]
@@ -117,6 +118,23 @@ def test_an_asynchronous_copy_from_pageable_memory_is_named_as_the_wait_that_it_
     (finding,) = ask("implicit_sync", captured("h100_ort_cuda_vit", "host_run")).findings
     assert (finding.subject, finding.bottleneck) == ("cudaMemcpyAsync", "copy")
     assert finding.evidence == {"calls": 2.0, "call_ns": 456_284.4}
+
+
+def test_a_copy_call_far_longer_than_its_copy_waits_for_the_stream(captured: Captured) -> None:
+    frames = captured("h100_ort_cuda_minilm")
+    (finding,) = ask("implicit_sync", with_calls(frames, "sync", "cudaMemcpy", 1e9, "implicit")).findings
+    assert (finding.subject, finding.bottleneck, finding.gain, finding.acts) == ("cudaMemcpy", "idle", None, False)
+
+
+def test_page_locked_memory_gains_no_more_than_copies_take(captured: Captured) -> None:
+    frames = captured("h100_ort_cuda_vit", "host_run")
+    copies = of_iterations(frames.timeline, "memcpy")
+    took = copies.loc[copies["metric"].eq("duration_total"), "value"].sum() / iterations(frames.timeline)
+    call = 5 * took
+    (finding, *_) = ask("implicit_sync", with_calls(frames, "sync", "cudaMemcpy", call, "implicit")).findings
+    assert (finding.subject, finding.bottleneck) == ("cudaMemcpy", "copy")
+    assert finding.gain is not None
+    assert took <= finding.gain.high_ns < call
 
 
 def test_bound_arrays_wait_for_nothing(captured: Captured) -> None:

@@ -116,3 +116,49 @@ def test_without_its_ranges_a_trace_has_the_same_cause_and_formats(tmp_path: Pat
     assert first[0] == first[1]
     for case in (ranged, bare):
         assert "fp16 100.0 %" in answer.render(case)
+
+
+@pytest.mark.parametrize(("busy", "tells"), [(150, True), (8000, False)])
+def test_a_gain_is_told_only_of_iterations_that_are_alike(tmp_path: Path, busy: float, tells: bool) -> None:
+    events = []
+    for step in range(2):
+        at, length = 10_000 + 20_000 * step, (busy if step else 150) + 850
+        events += [
+            event(f"ProfilerStep#{step}", "user_annotation", at, length),
+            event("cudaLaunchKernel", "cuda_runtime", at + 500, 10, correlation=step + 1),
+            event(GEMM, "kernel", at + 515, length - 520, 7, correlation=step + 1, device=0, stream=7),
+        ]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    (case,) = explain([path])
+    gains = [found.gain for given in case.answers for found in given.findings]
+    assert gains
+    assert any(gain is not None for gain in gains) == tells
+
+
+def counted(path: Path, **values: float) -> Path:
+    """A table of Nsight Compute about one launch, `__` of a metric's name as it is."""
+    units = {"gpu__time_duration.sum": "ns"}
+    head = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size"]
+    head += ["Grid Size", "Device", "CC", "Section Name", "Metric Name", "Metric Unit", "Metric Value"]
+    same = ["0", "1", "a", "h", "fill(int)", "1", "7", "(32, 1, 1)", "(64, 1, 1)", "0", "9.0", "Command line"]
+    metrics = {"gpu__time_duration.sum": 1e6, **values}
+    rows = [[*same, name, units.get(name, "%"), str(value)] for name, value in metrics.items()]
+    path.write_text("\n".join(",".join(f'"{cell}"' for cell in row) for row in [head, *rows]) + "\n")
+    return path
+
+
+def test_one_throughput_near_its_peak_tells_what_bounds_a_kernel(tmp_path: Path) -> None:
+    name = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+    (case,) = explain([counted(tmp_path / "a.csv", **{name: 97.32})])
+    assert finding(case, "ncu_bound").bottleneck == "compute"
+    (case,) = explain([counted(tmp_path / "b.csv", **{name: 30.0})])
+    assert "ncu_bound" not in [given.check for given in case.answers]
+
+
+def test_what_a_given_file_tells_is_not_among_what_is_not_told(repository: Path, tmp_path: Path) -> None:
+    files = [repository / "tests/data/nsys/made/whole_graph.sqlite", counted(tmp_path / "a.csv")]
+    apart = [lack for path in files for case in explain([path]) for lack in case.lacks]
+    (together,) = explain(files)
+    assert {lack.told_by for lack in apart} >= {"timeline", "counters"}
+    assert not [lack for lack in together.lacks if lack.told_by]

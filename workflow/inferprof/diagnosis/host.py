@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from inferprof import registry
 from inferprof.diagnosis.fallbacks import fallbacks_of
 from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis.times import Time, iteration, launch, part, percent, replays_a_graph, require_undistorted
+from inferprof.diagnosis.transfer import HOST_COPY_GB_PER_S
 from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import of_ranges
@@ -33,6 +35,11 @@ SAVED: Final = (0.7, 1.2)
 """Ours: what a CUDA graph saves, times the time in which the GPU is known neither to compute nor to copy. Of 19 tries
 on H200s it saved 0.72 to 1.15 times that: waits do not go for good, and kernels start sooner behind each other. They
 were measured end to end; of a trace alone it is never more than the time that the sentence names."""
+COPYING: Final = 0.1
+"""Ours: a call that copies for less than this part of its time waits for something else."""
+CALL_NS: Final = 20_000
+"""Ours: what a copy call takes beside the copy, at the upper end."""
+WAITS_FOR_STREAM: Final = "See what the GPU does meanwhile. Page-locked memory does not make this wait shorter."
 EXECUTE: Final = "stage:execute"
 _COPY_STAGES: Final = "stage:h2d|stage:d2h"
 _ADVICE: Final[Mapping[re.Pattern[str], tuple[Bottleneck, str]]] = {
@@ -224,19 +231,37 @@ def _calls(frames: Frames, rows: pd.DataFrame, limit: float) -> list[Finding]:
     return findings
 
 
+def _copied_at_most(frames: Frames, calls: float) -> float:
+    """ns that an iteration's copies take on the link, in the host's memory where that is not page-locked, and in so
+    many calls; infinite where no copies were traced, or not their bytes."""
+    rows = of_iterations(frames.timeline, "memcpy")
+    took, moved = (rows[rows["metric"].eq(metric)] for metric in ("duration_total", "bytes_total"))
+    if took.empty or set(took["name"]) - set(moved["name"]):
+        return math.inf
+    ns = float(took["value"].sum() + moved["value"].sum() / HOST_COPY_GB_PER_S)
+    return ns / iterations(frames.timeline) + calls * CALL_NS
+
+
 def _call(frames: Frames, name: str, count: float, ns: float) -> Finding:
     share = frames.share(ns)
     bottleneck, advice = next((then for pattern, then in _ADVICE.items() if pattern.match(name)), _ELSE)
+    reason = f"{ms(ns)} of each inference ({percent(share)}), in {counted(count, 'call')}."
+    most = min(ns, _copied_at_most(frames, count)) if COPY.match(name) else ns
+    waits = most < COPYING * ns
+    if waits:
+        reason += f" Copying takes at most {ms(most)} of it: the call waits for earlier work of its stream."
+        bottleneck, advice = "idle", WAITS_FOR_STREAM
     return Finding(
         subject=name,
         bottleneck=bottleneck,
         share=share,
-        reason=f"{ms(ns)} of each inference ({percent(share)}), in {counted(count, 'call')}.",
+        reason=reason,
         evidence={"calls": count, "call_ns": ns},
         source=str(frames.tool),
-        gain=Gain(0.0, ns),
+        gain=None if waits else Gain(0.0, most),
         advice=advice,
         confidence="medium",
+        acts=not waits,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pandas as pd
 
@@ -18,9 +18,10 @@ from inferprof.tables.limits import waterfall
 from inferprof.tables.nodes import layer_times
 from inferprof.tables.nodes.trt_join import layer_of_path
 from inferprof.tables.schema import of_first
+from inferprof.tables.trace.api_kind import EXPLICIT_SYNC
 from inferprof.tables.trace.kernel_class import own_name
 from inferprof.tables.trace.kernel_compare import of_iterations, on_gpus, per_iteration
-from inferprof.words import ms
+from inferprof.words import counted, ms
 
 if TYPE_CHECKING:
     from inferprof.tables.roofs import Roofs
@@ -31,9 +32,20 @@ KERNEL_SHARE: Final = Threshold(
 )
 NEEDS_TRACE: Final = "a trace of the case's kernels: nsys or kineto under `profilers:`"
 NEEDS_NODES: Final = "a trace with kernels one by one: CUDA graphs traced by node (nsys --cuda-graph-trace=node)"
+VANISHING: Final = 0.01
+"""Ours: kernels with less than this of the time that the host waits for the GPU are not what it waits for."""
 NAME_LENGTH: Final = 60
 DIFFERENCE: Final = 24
 """Characters from where two names differ."""
+
+
+class Untraced(NamedTuple):
+    """Launches of CUDA graphs without their kernels; how long the host waits in synchronises and the kernels at hand
+    take, ns."""
+
+    launches: float
+    waited_ns: float
+    kernels_ns: float
 
 
 def rows_counted(frames: Frames) -> pd.DataFrame:
@@ -58,10 +70,23 @@ def trace_of(frames: Frames) -> pd.DataFrame:
 
 
 def hides_kernels(rows: pd.DataFrame) -> bool:
-    """Whether most of what a tool saw computing is in CUDA graphs that it traced as a whole."""
+    """Whether most of what a tool saw computing is in CUDA graphs that it traced as a whole, or that it has not."""
     if not rows["level"].eq("graph").any():
-        return False
+        return untraced_graphs(rows) is not None
     return bool(_per_iteration(rows, "graph")["value"].sum() > _per_iteration(rows, "kernel")["value"].sum())
+
+
+def untraced_graphs(rows: pd.DataFrame) -> Untraced | None:
+    """CUDA graphs that were launched and of which rows hold nothing: their kernels are VANISHING beside the host's
+    wait for the GPU. So tell the sums of `nsys stats`, whose kernels lack those of graphs traced as a whole."""
+    totals = rows[rows["metric"].eq("duration_total")]
+    if totals["level"].eq("graph").any():
+        return None
+    calls = totals[totals["level"].eq("api")]
+    launches = float(calls.loc[calls["name"].str.contains("GraphLaunch"), "instances"].sum())
+    waited = float(calls.loc[calls["name"].str.match(EXPLICIT_SYNC), "value"].sum())
+    kernels = float(totals.loc[totals["level"].eq("kernel"), "value"].sum())
+    return Untraced(launches, waited, kernels) if launches and kernels < VANISHING * waited else None
 
 
 def _traced(frames: Frames) -> pd.DataFrame:
@@ -89,6 +114,8 @@ def hidden_in_graphs(frames: Frames) -> Finding | None:
     """
     if not hides_kernels(_traced(frames)):
         return None
+    if untraced := untraced_graphs(_traced(frames)):
+        return _without_nodes(frames, untraced)
     graphs = whole_graphs(frames)
     time = float(graphs["value"].sum())
     share = frames.share(time)
@@ -102,6 +129,25 @@ def hidden_in_graphs(frames: Frames) -> Finding | None:
         source=str(frames.tool or "trace"),
         gain=None,
         advice="Trace their nodes: nsys profile --cuda-graph-trace=node.",
+        confidence="medium",
+        acts=False,
+    )
+
+
+def _without_nodes(frames: Frames, seen: Untraced) -> Finding:
+    """That the kernels at hand are not what the GPU did."""
+    return Finding(
+        subject="CUDA graphs",
+        bottleneck="kernels",
+        share=None,
+        reason=f"the host waits {ms(seen.waited_ns)} for the GPU, and the kernels here take {ms(seen.kernels_ns)}. "
+        f"{counted(seen.launches, 'launch')} of CUDA graphs {'is' if seen.launches == 1 else 'are'} among the calls: "
+        "the kernels of these graphs are not in this file.",
+        evidence={"launches": seen.launches, "sync_ns": seen.waited_ns, "kernel_ns": seen.kernels_ns},
+        source=str(frames.tool or "trace"),
+        gain=None,
+        advice="Read the report's events: nsys export --type sqlite REPORT.nsys-rep. Which kernels run in the graphs "
+        "tells a new capture: nsys profile --cuda-graph-trace=node.",
         confidence="medium",
         acts=False,
     )

@@ -9,10 +9,10 @@ from typing import Final
 
 from inferprof import registry
 from inferprof.diagnosis.device import GAPS
-from inferprof.diagnosis.kernel_time import distinct
+from inferprof.diagnosis.kernel_time import distinct, untraced_graphs
 from inferprof.diagnosis.times import iteration, on_several_gpus, percent, traced_by_node
 from inferprof.diagnosis.verdict import gain_in_words
-from inferprof.explain.foreign import Foreign, busiest
+from inferprof.explain.foreign import UNLIKE, Foreign, busiest
 from inferprof.explain.parts import parts_of
 from inferprof.findings import Finding
 from inferprof.tables.trace import collectives, derived, kernel_compare
@@ -178,6 +178,8 @@ def _kernels(foreign: Foreign) -> Iterator[Entry]:
     graphs = kernel_compare.of_iterations(rows[rows["metric"].eq("duration_total")], "graph")
     count = kernel_compare.iterations(rows) or 1
     unseen = f"; beside CUDA graphs of {ms(graphs['value'].sum() / count)}, traced as a whole" if len(graphs) else ""
+    if untraced := untraced_graphs(rows[rows["tool"].eq(tool)]):
+        unseen = f"; beside {counted(untraced.launches, 'launch')} of CUDA graphs, whose kernels are not in this file"
     said = f"{counted(launches, 'launch')}, {ms(whole, 4)} {unit}: {listed}; longest {names}{unseen}"
     yield Entry("kernels", said, 1)
 
@@ -196,6 +198,8 @@ def _cause(foreign: Foreign) -> Iterator[Entry]:
     if not idle:
         yield Entry("cause", _reason(first))
         gain = [] if first.gain is None else [gain_in_words(first.gain, foreign.total)]
+        if foreign.choice is not None and foreign.choice.apart >= UNLIKE:
+            gain = ["What it saves is not told: iterations differ too far."]
         yield Entry("do", _sentences(_advice(first), *gain))
     rest = (
         [first] * bool(idle)

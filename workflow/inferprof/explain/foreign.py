@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 MACHINE: Final = "foreign"
 STUDY: Final = "explain"
+UNLIKE: Final = 3.0
+"""Ours: where one iteration takes so many times as long as another, their mean is the time of none."""
 UNKNOWN: Final = "unknown"
 """In place of a model, a number format and a backend that no file tells."""
 
@@ -58,7 +60,11 @@ class Foreign:
     @property
     def lacks(self) -> list[Lack]:
         """What none of the files tells, each once."""
-        return list(dict.fromkeys(lack for capture in self.captures for lack in capture.lacks))
+        counters = registry.counters()
+        given = {"timeline" for capture in self.captures if capture.timeline is not None}
+        given |= {"counters" for capture in self.captures if capture.tool in counters}
+        every = dict.fromkeys(lack for capture in self.captures for lack in capture.lacks)
+        return [lack for lack in every if lack.told_by not in given]
 
     @property
     def model(self) -> str | None:
@@ -98,10 +104,18 @@ def of(
     read = [answer for capture in captures for answer in capture.answers]
     checked = {answer.check for answer in read}  # by the file's reader, of the same rows: once is enough
     given = [*(answer for answer in (run.answers(own) if len(rows) else []) if answer.check not in checked), *read]
+    if choice is not None and choice.apart >= UNLIKE:
+        given = [_without_gains(answer) for answer in given]
     total = own.total or next((capture.total for capture in captures if capture.total), None)
     times, work = (verdict.times_of(own) if own.total else {}), ranks.own_work(own)
     judged = verdict.judge(given, total, times, work=work)
     return Foreign(names, case, captures, rows, choice, own, given, judged, total)
+
+
+def _without_gains(answer: Answer) -> Answer:
+    """The same, where a gain would be of the mean of iterations that none of them is like."""
+    findings = tuple(structs.replace(finding, gain=None) for finding in answer.findings)
+    return structs.replace(answer, findings=findings, gain=None)
 
 
 def _of_iteration(names: Sequence[str], captures: Sequence[Capture], name: str) -> list[Capture]:

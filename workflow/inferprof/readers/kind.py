@@ -50,6 +50,8 @@ class Lack:
 
     what: str
     command: str
+    told_by: str = ""
+    """What beside it tells all the same: `timeline`, or `counters` of kernels."""
 
 
 def waits(timeline: Timeline, command: str) -> list[Lack]:

@@ -224,3 +224,27 @@ def test_names_of_real_kernels(name: str, kernel_class: str, dtype: str | None, 
 )
 def test_a_kernels_own_name_is_without_return_type_templates_and_parameters(name: str, own: str) -> None:
     assert own_name(name) == own
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_class"),
+    [
+        ("gpu_broadcast_kernel_cartesian(CompilerMetadata<DynamicSize>)", "elementwise"),
+        ("loop_broadcast_fusion", "elementwise"),
+        ("vectorized_broadcast_add_kernel", "elementwise"),
+        ("set_velocity_quantities_jl_L602", "other"),
+        ("quantum_step", "other"),
+        ("convection_flux", "other"),
+        ("ray_scattering", "other"),
+        ("forecast_step", "other"),
+        ("void Kokkos::parallel<Kokkos::View<double *, Kokkos::LayoutRight>>(T)", "other"),
+        ("fp8_upcast", "reformat"),
+        ("NCHWCast", "reformat"),
+        ("dynamicQuant", "quantize"),
+        ("per_token_quant_fp8", "quantize"),
+        ("dwconv2d", "convolution"),
+        ("masked_scatter", "embedding"),
+    ],
+)
+def test_a_word_is_matched_and_not_a_part_of_another(name: str, kernel_class: str) -> None:
+    assert classify(name).kernel_class == kernel_class

@@ -27,6 +27,15 @@ ADVICE: Final[Mapping[Bottleneck, str]] = {
 }
 """What to do about each of counters.bounds."""
 
+_BOTH: Final = {"sm_throughput", "memory_throughput"}
+NEAR_PEAK: Final = 80.0
+"""Percent. ncu, rule SOLBottleneck: from there on a kernel uses most of what the device has."""
+_ALONE: Final[Mapping[str, tuple[Bottleneck, str, Callable[[float], bool]]]] = {
+    "sm_throughput": ("compute", "SM throughput in percent", lambda value: value >= NEAR_PEAK),
+    "memory_throughput": ("memory", "memory throughput in percent", lambda value: value >= NEAR_PEAK),
+    "waves": ("latency", "waves of blocks on the GPU", lambda value: value < 1),
+}
+
 
 def _is_csv(head: Head) -> bool:
     """A CSV of Nsight Compute, also one with messages alone: before JSON, since text may begin with a number in
@@ -66,14 +75,16 @@ def _capture(launches: Callable[[Path], list[Launch]]) -> Callable[[Path], Captu
             Lack(
                 "how long an inference takes and what runs beside these kernels, each alone with cold caches",
                 "nsys profile --trace=cuda,nvtx …",
+                told_by="timeline",
             ),
         ]
         ran = ["Nsight Compute", f"{counted(len(launched), 'launch')} of {counted(distinct, 'kernel')}"]
         rows = ncu_launches.rows(launched, "ncu")
         findings = _bounds(rows)
         answers = [Answer("ncu_bound", "kernel", "found", findings=tuple(findings))] if findings else []
-        if not findings:
-            lacks.insert(0, Lack("what bounds these kernels: that was not counted", "ncu --set full …"))
+        if not findings or not all(set(finding.evidence) >= _BOTH for finding in findings):
+            uncounted = "their throughputs of SMs and memory were not all" if findings else "that was not"
+            lacks.insert(0, Lack(f"what bounds these kernels: {uncounted} counted", "ncu --set full …"))
         return Capture("ncu", ran, rows=rows, answers=answers, lacks=lacks)
 
     return read
@@ -91,7 +102,7 @@ def _bounds(rows: pd.DataFrame) -> list[Finding]:
         launches["memory_throughput"] = launches["dram_throughput"]
     wanted = ["duration_total", "sm_throughput", "memory_throughput"]
     if not set(wanted) <= set(launches):
-        return []
+        return _by_one(launches)
     timed = launches.dropna(subset=wanted).astype(dict.fromkeys(wanted, float))
     longest = timed.sort_values("duration_total", ascending=False, kind="stable").drop_duplicates("name")
     findings = []
@@ -105,6 +116,25 @@ def _bounds(rows: pd.DataFrame) -> list[Finding]:
         evidence = {name: float(row[name]) for name in wanted}
         subject = own_name(str(row["name"]))[:LONGEST_NAME]
         findings.append(Finding(subject, bound, None, reason, evidence, "ncu", None, ADVICE[bound], "low"))
+    return findings
+
+
+def _by_one(launches: pd.DataFrame) -> list[Finding]:
+    """The same where only one of the throughputs was counted, or the waves: what that one alone tells."""
+    from inferprof.tables.records import rows_of
+    from inferprof.tables.trace.kernel_class import own_name
+
+    findings: list[Finding] = []
+    longest = launches.reindex(columns=["name", "duration_total", *_ALONE]).astype(dict.fromkeys(_ALONE, float))
+    longest = longest.sort_values("duration_total", ascending=False, kind="stable").drop_duplicates("name")
+    for row in rows_of(longest.head(SHOWN)):
+        for metric, (bound, words, tells) in _ALONE.items():
+            value = float(row[metric])
+            if tells(value):  # of what was not counted, NaN, none does
+                reason = f"{words} {value:.3g}: bound by {bound}, as far as was counted"
+                subject, evidence = own_name(str(row["name"]))[:LONGEST_NAME], {metric: value}
+                findings.append(Finding(subject, bound, None, reason, evidence, "ncu", None, ADVICE[bound], "low"))
+                break
     return findings
 
 

@@ -55,7 +55,7 @@ def read(path: Path) -> Capture:
         *waits(
             timeline, "nsys profile --trace=cuda,nvtx …, with all of its events (`nsys stats` warns of lost ones)"
         ),
-        Lack("what the kernels' units do", "ncu --set full … on the longest kernels"),
+        Lack("what the kernels' units do", "ncu --set full … on the longest kernels", "counters"),
     ]
     settings = {"version": ran[0]}
     return Capture("nsys", ran, timeline=timeline, lacks=lacks, settings=settings)

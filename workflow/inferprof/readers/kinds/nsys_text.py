@@ -10,6 +10,7 @@ from typing import Final
 import pandas as pd
 
 from inferprof.readers.kind import Capture, Head, Kind, Lack
+from inferprof.words import figure
 
 SHOWN: Final = 3
 PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
@@ -73,7 +74,7 @@ def _longest(rows: pd.DataFrame) -> Iterator[str]:
             own = rows[rows["level"].eq(level) & rows["metric"].eq(metric)]
             summed = own.groupby("name")[["instances", "value"]].sum().nlargest(SHOWN, "value").astype(float)
             listed = (
-                f"{name} {count:,.0f} × {value / count / 1e6:.3g} {unit}"
+                f"{name} {count:,.0f} × {figure(value / count / 1e6)} {unit}"
                 for name, count, value in zip(summed.index, summed["instances"], summed["value"], strict=True)
             )
             if len(summed):

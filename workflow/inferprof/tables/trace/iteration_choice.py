@@ -4,6 +4,7 @@ the GPU's work, or the period of what was launched."""
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,7 @@ from inferprof.tables.trace import iterations, numbered, period
 from inferprof.tables.trace.api_kind import UNTIED, has_no_calls
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, process_of
-from inferprof.words import counted, ms, spread
+from inferprof.words import counted, ms, spread, times_apart
 
 STEP: Final = "ProfilerStep"
 """torch.profiler's own range around each step of its schedule."""
@@ -56,6 +57,8 @@ class Choice:
     candidates: tuple[Candidate, ...] = ()
     periods: tuple[period.Period, ...] = ()
     spread: str = ""
+    apart: float = 1.0
+    """How many times as long as the shortest the longest is (words.times_apart)."""
 
 
 def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choice]:
@@ -83,8 +86,8 @@ def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choi
     if not chosen:
         return timeline, Choice(None, _no_period(phases), candidates=candidates, periods=tuple(phases))
     made = iterations.of_case(period.with_iterations(timeline, chosen, ITERATION))
-    count, mean, differ = _size(made)
-    return made, Choice("period", _told(chosen[0]), count, mean, candidates, tuple(phases), differ)
+    count, mean, differ, apart = _size(made)
+    return made, Choice("period", _told(chosen[0]), count, mean, candidates, tuple(phases), differ, apart)
 
 
 def candidates_of(timeline: Timeline) -> tuple[Candidate, ...]:
@@ -150,15 +153,15 @@ def _why(chosen: Candidate) -> str:
 
 def _by_range(timeline: Timeline, name: str, why: str, candidates: tuple[Candidate, ...]) -> tuple[Timeline, Choice]:
     made = iterations.of_case(timeline, name)
-    count, mean, differ = _size(made)
-    return made, Choice(name, f"the range {name}, {why}", count, mean, candidates, spread=differ)
+    count, mean, differ, apart = _size(made)
+    return made, Choice(name, f"the range {name}, {why}", count, mean, candidates, spread=differ, apart=apart)
 
 
-def _size(timeline: Timeline) -> tuple[int, float | None, str]:
-    """How many iterations there are, how long one takes, and how far they differ."""
+def _size(timeline: Timeline) -> tuple[int, float | None, str, float]:
+    """How many iterations there are, how long one takes, and how far they differ in words and in times."""
     own = timeline.ranges[iterations.is_iteration(timeline)]
-    took = own["end"] - own["start"]
-    return len(own), float(took.mean()) if len(own) else None, spread(took.tolist())
+    took = (own["end"] - own["start"]).tolist()
+    return len(own), statistics.fmean(took) if took else None, spread(took), times_apart(took)
 
 
 def _told(chosen: period.Period) -> str:

@@ -47,6 +47,8 @@ def _rule(kernel_class: KernelClass, source: str, pattern: str) -> Rule:
     return Rule(kernel_class, source, re.compile(pattern, re.IGNORECASE))
 
 
+_WORD: Final = r"(?:(?<![a-z])|(?-i:(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])))"
+"""Where a word of a name begins, in snake_case and camelCase: a broadcast is no cast."""
 _MOVING: Final = "Tran?|Resh?|Repl?|Move?|Cast?|Rel(?!u)a?|Conc|Slic"
 _SCALING: Final = "Mul|Div|Add|Sub|Min|Max|Roun?"
 """Steps as TensorRT's Myelin spells them in names of kernels: three letters in 8.5, four in 10."""
@@ -107,7 +109,7 @@ RULES: Final = (
     _rule(
         "convolution",
         "cuDNN, TensorRT, implicit GEMM, Winograd, FFT",
-        r"conv(?!ert)|fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|winograd|[shi]\d*cudnn|fft[12]d|"
+        r"conv(?!er|ect|ex|oy)|fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|winograd|[shi]\d*cudnn|fft[12]d|"
         r"cask\w*::compute",
     ),
     _rule(
@@ -116,7 +118,7 @@ RULES: Final = (
         r"(?<!fb)gemm|gemv|matmul|nvjet|^cijk_|splitKreduce|\bbmm_|marlin|cublasLt|"
         r"cutlass::Kernel|cutlass_\d+_",
     ),
-    _rule("quantize", "quantize and dequantize", r"quant(?!ile)"),
+    _rule("quantize", "quantize and dequantize", rf"{_WORD}(?:de|re|fake)?quant(?!il|it|um)"),
     _rule(
         "quantize",
         "TensorRT Myelin: scale, clamp, round and cast, and moves",
@@ -127,15 +129,15 @@ RULES: Final = (
     _rule(
         "embedding",
         "lookups, gather, scatter",
-        r"embedding|embs|gather|scatter|index_?select|indexSelect|index_put|indexing_backward|"
+        rf"embedding|embs|{_WORD}gather|scatter(?!ing)|index_?select|indexSelect|index_put|indexing_backward|"
         r"vectorized_index|index_elementwise|lookup",
     ),
     _rule("embedding", "TensorRT Myelin: a gather", r"__myl\w*?_(?-i:(?:[A-Z][a-z]+)*Gath[A-Z_\d])"),
     _rule(
         "reformat",
         "transpose, permute, cast; TensorRT reformat",
-        r"^(?!\S*__myl).*?(?:transpose|permute|reformat|cast|convert(?!er)|copyVectorized|layout|tensorTransform|"
-        r"shuffle)",
+        rf"^(?!\S*__myl).*?(?:transpose|permute|reformat|{_WORD}(?:up|down|type)?cast|convert(?!er)|copyVectorized|"
+        r"layout(?!Left|Right|Stride|<)|tensorTransform|shuffle)",
     ),
     _rule(
         "reformat",
@@ -145,13 +147,13 @@ RULES: Final = (
     _rule(
         "copy",
         "concatenate, split, slice, expand, pad",
-        r"concat|CatArray|split(?!K)|slice|expand|\bpad|copy|memcpy|memset|repeat|roll_|stack",
+        rf"concat|CatArray|split(?!K)|slice|expand|\bpad|copy|memcpy|memset|repeat|{_WORD}roll_|stack",
     ),
     _rule("copy", "TensorRT Myelin: moves only", r"__myl\w*?_(?-i:(?:Move?|Resh?|Conc|Slic)+)(?:_|$)"),
     _rule(
         "reduction",
         "sums, extrema, scans, sorts, pooling, triton reductions",
-        r"reduc|triton_(?:red|per)_|sum_?kernel|argm(?:ax|in)|top_?k|sort|scan|cumsum|pool|"
+        rf"reduc|triton_(?:red|per)_|sum_?kernel|argm(?:ax|in)|top_?k|sort|{_WORD}scan|cumsum|pool|"
         r"histogram|\bdot_kernel|softmax|segments",
     ),
     _rule(
@@ -161,15 +163,15 @@ RULES: Final = (
     ),
     _rule(
         "elementwise",
-        "PyTorch, ONNX Runtime, Inductor, TensorRT pointwise",
+        "PyTorch, ONNX Runtime, Inductor, TensorRT pointwise; what Julia and XLA call broadcasts",
         r"element_?wise|triton_poi_|pointwise|unary|binary|generatedNativePointwise|__myl|"
-        r"EigenMetaKernel|op_(?:generic_)?tensor",
+        r"EigenMetaKernel|op_(?:generic_)?tensor|broadcast",
     ),
     _rule(
         "elementwise",
         "activations and arithmetic by name",
-        r"gelu|relu|silu|sigmoid|tanh|act_and_mul|bias|scalePacked|dropout|clamp|fill|arange|axpy|"
-        r"\bscal_|\badd\b|\bmul\b|random|where",
+        rf"gelu|relu|silu|sigmoid|tanh|act_and_mul|{_WORD}bias|scalePacked|dropout|clamp|fill|arange|axpy|"
+        rf"\bscal_|\badd\b|\bmul\b|random|{_WORD}where",
     ),
 )
 """In order of precedence. Checked against the kernels in nsys and Kineto captures of ONNX Runtime 1.31, torch 2.x,
