@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.facts import naming
 
-from inferprof import config, registry
+from inferprof import config, errors, registry
 from inferprof.best import space
 from inferprof.errors import UserError
 
@@ -87,3 +87,9 @@ def test_a_format_whose_option_cannot_be_is_refused_when_the_study_is_planned(en
     (option,) = entry.keys() - {"name"}
     with pytest.raises(UserError, match=naming(entry["name"], option, "not")):
         config.precisions([entry])
+
+
+def test_of_two_names_that_are_as_near_the_one_that_begins_alike_is_meant() -> None:
+    allowed = ("optimization_level", "graph_optimization", "threads")
+    assert errors.meant(["graph_optimization_level"], allowed).endswith(" graph_optimization?")
+    assert errors.meant(["optimisation_level"], allowed).endswith(" optimization_level?")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferprof import quick
+from inferprof import cli, outcomes, quick
 from inferprof.backends import tensorrt_partition
 from inferprof.errors import UserError
 from inferprof.model import cost
@@ -154,3 +154,20 @@ def _gather(path: Path) -> Path:
     opset = [onnx.helper.make_opsetid("", 17)]
     onnx.save(onnx.helper.make_model(made, opset_imports=opset, ir_version=10), path)
     return path
+
+
+def test_where_the_run_failed_the_exit_code_says_so_and_the_description_keeps_the_sizes_that_were_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorrt_partition, "partition", lambda *_: {})
+    monkeypatch.setattr(tensorrt_partition, "render", lambda _: "")
+    values = [onnx.helper.make_tensor_value_info(name, 1, ["batch", name]) for name in ("first", "second", "y")]
+    node = onnx.helper.make_node("Add", ["first", "second"], ["y"])  # of 3 and of 128 numbers
+    path = tmp_path / "add.onnx"
+    graph = onnx.helper.make_graph([node], "g", values[:2], values[2:])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    assert cli.main(["quick", str(path), "--shape", "b2_first3"]) == outcomes.FAILED
+    said = capsys.readouterr().out
+    assert "sizes: {first: 3, second: 128}" in said and "b2_first3secondN" in said
+    monkeypatch.setattr(quick, "BUDGET_S", 0.02)
+    assert cli.main(["quick", str(path), "--shape", "b2_first3second3"]) == 0

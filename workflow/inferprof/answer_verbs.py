@@ -67,12 +67,14 @@ def _width(usual: int) -> int:
     return min(WIDEST, shutil.get_terminal_size((usual, 25)).columns)
 
 
-def quick(args: argparse.Namespace) -> None:
+def quick(args: argparse.Namespace) -> int:
     """Say of an ONNX file within a minute: latency here, least times on GPUs, formats, what TensorRT leaves out."""
     from inferprof import quick
 
-    for part in quick.answer(quick.asked(args.onnx, args.shape)):
+    graph = quick.asked(args.onnx, args.shape)
+    for part in quick.answer(graph):
         say(f"{part}\n")
+    return graph.exit_code
 
 
 def links(args: argparse.Namespace) -> int:

@@ -236,8 +236,17 @@ def _near(name: str, allowed: Iterable[str]) -> list[str]:
         if isinstance(allowed, Mapping)
         else {}
     )
-    alike = difflib.get_close_matches(name, list(allowed), 1, NEARLY)
-    return alike or [key for key, title in titles.items() if title and _is_of(name, title)]
+    alike = difflib.get_close_matches(name, list(allowed), 5, NEARLY)
+    # Of two that are as near, such as the two halves of a long name, the one that begins alike.
+    nearest = sorted(alike, key=lambda other: _likeness(name, other), reverse=True)
+    return nearest[:1] or [key for key, title in titles.items() if title and _is_of(name, title)]
+
+
+def _likeness(name: str, other: str) -> tuple[float, int]:
+    """The share of letters in common, and how many of the first ones are."""
+    matcher = difflib.SequenceMatcher(None, other, name)
+    first = matcher.get_matching_blocks()[0]
+    return matcher.ratio(), first.size if first.a == first.b == 0 else 0
 
 
 def _is_of(name: str, title: str) -> bool:

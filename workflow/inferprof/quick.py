@@ -8,13 +8,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from inferprof import documents, outcomes, registry, run_request, stats, workload
 from inferprof.backends import refusals, tensorrt_partition
-from inferprof.case import Case, Shape, Variant
+from inferprof.case import BATCH, Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.machine import hardware, peaks
 from inferprof.measure import iterations, timing
@@ -39,12 +39,20 @@ BACKENDS: Final = ("ort_cuda", "ort_cpu")
 
 @dataclass(frozen=True)
 class Asked:
-    """A graph at a shape, and which sizes of it are a guess."""
+    """A graph at a shape, which sizes of it are a guess, and which were given."""
 
     onnx: Path
     spec: ModelSpec
     shape: Shape
     assumed: tuple[str, ...]
+    given: Shape
+    ran: dict[str, bool] = field(default_factory=dict)
+    """Runtime → whether the graph ran in it, as far as the answer has tried it."""
+
+    @property
+    def exit_code(self) -> int:
+        """FAILED where the graph was run and no runtime could; 0 also where all of them refused it."""
+        return outcomes.FAILED if self.ran and not any(self.ran.values()) else 0
 
 
 def asked(onnx: Path, label: str | None) -> Asked:
@@ -61,7 +69,7 @@ def asked(onnx: Path, label: str | None) -> Asked:
     follow = onnx_inputs.implied(onnx, {**open_sizes, **given.as_dict()})
     open_sizes |= {symbol: size for symbol, size in follow.items() if symbol in open_sizes}
     shape = Shape((*given.sizes, *open_sizes.items()))
-    return Asked(onnx, spec, spec.at(shape), tuple(symbol for symbol in open_sizes if symbol not in follow))
+    return Asked(onnx, spec, spec.at(shape), tuple(symbol for symbol in open_sizes if symbol not in follow), given)
 
 
 def _spec(onnx: Path) -> ModelSpec:
@@ -111,7 +119,7 @@ def _latencies(graph: Asked) -> Iterator[str]:
         protocol = timing.Protocol(budget_s=BUDGET_S, first_pass=True)
         request = run_request.RunRequest(case, graph.onnx, graph.spec, Variant(), machine.slug, protocol=protocol)
         record = workload.run(request)
-        ran = record["status"] == "ok"
+        ran = graph.ran[name] = record["status"] == "ok"
         said = _latency(graph, record) if ran else f"failed at {record['stage']}: {record['reason']}"
         yield f"  {backend.title:20}{said}"
         if not ran:
@@ -125,9 +133,11 @@ def _guessed(graph: Asked) -> Iterator[str]:
     if graph.spec.path != graph.onnx:
         return
     if graph.assumed:
-        sizes = "".join(f"{symbol}N" for symbol in graph.assumed)
+        known = [symbol for symbol in graph.given.as_dict() if symbol != BATCH]
+        sizes = "".join([f"{symbol}{graph.given.as_dict()[symbol]}" for symbol in known])
+        sizes += "".join(f"{symbol}N" for symbol in graph.assumed)
         yield f"  {'':20}sizes of {OPEN_SIZE} are a guess: --shape b{graph.shape.batch}_{sizes} gives others"
-    described = f"{graph.onnx.with_suffix('.yaml')}, as in {graph.spec.stub(graph.spec.unsized)}"
+    described = f"{graph.onnx.with_suffix('.yaml')}, as in {graph.spec.stub(graph.spec.unsized, graph.given)}"
     yield f"  {'':20}what it is fed with is a guess: correct that in {described}"
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.facts import states
 
 from inferprof import processes
 from inferprof.case import Shape
 from inferprof.errors import UserError
-from inferprof.model import accuracy, expected, onnx_file
+from inferprof.model import accuracy, expected, validity
 from inferprof.model.accuracy import Outputs
 from inferprof.model.model_spec import InputSpec, ModelSpec, Task
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -97,7 +98,14 @@ def test_values_that_are_not_finite_in_fp32_hide_no_error_of_the_others() -> Non
     found = compared(array([NAN, 3.0], [INF, 4.0]), array([NAN, 3.0], [INF, 9.0]))
     assert (found["outcome"], found["outputs"]["y"]["max_abs_error"]) == ("fail", 5.0)
     assert "2 values of fp32" in found["reason"]
-    assert compared(array([NAN, 3.0], [NAN, 4.0]), array([NAN, 3.0], [NAN, 4.0]))["outcome"] == "pass"
+    assert compared(array([INF, 3.0], [INF, 4.0]), array([INF, 3.0], [INF, 4.0]))["outcome"] == "pass"
+
+
+def test_where_fp32_itself_gives_nan_the_verdict_is_no_plain_pass() -> None:
+    found = compared(array([NAN, 3.0], [NAN, 4.0]), array([NAN, 3.0], [NAN, 4.0]))
+    assert (found["outcome"], found["outputs"]["y"]["max_abs_error"]) == ("warn", 0.0)
+    assert states(found["reason"], "NaN", "2", "4", "y")
+    assert compared(array([NAN, 3.0], [NAN, 4.0]), array([NAN, 9.0], [NAN, 4.0]))["outcome"] == "fail"
 
 
 def test_a_value_that_is_no_number_any_more_is_found_beside_one_that_became_a_number() -> None:
@@ -165,7 +173,7 @@ def test_a_weight_that_a_caller_may_replace_is_left_as_it_is() -> None:
 
 
 def test_weights_that_would_not_fit_into_a_file_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_file, "MAX_BYTES", 100)
+    monkeypatch.setattr(validity, "MAX_BYTES", 100)
     assert len(accuracy.with_ready_weights(quantized_product()).graph.node) == 6
 
 

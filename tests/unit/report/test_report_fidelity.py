@@ -6,6 +6,7 @@ import pytest
 from tests.unit.facts import facts, states
 from tests.unit.report.conftest import evidence_of
 
+from inferprof.documents.graph import NAN_IN_FP32
 from inferprof.report import fidelity, winner
 from inferprof.report.compose import content_of
 from inferprof.report.evidence import Evidence
@@ -81,3 +82,13 @@ def test_the_graph_says_nothing_of_weights_that_torch_quantizes(results) -> None
     assert (first.name, first.fidelity.sentence) == ("fp16/torch_eager/narrow", f"not measured: {why}")
     assert fidelity.of(found, "block", "fp16").outcome == "fail"
     assert f"Not measured: {why}." in texts(content_of(accuracy.ACCURACY, found))
+
+
+@pytest.mark.parametrize("fastest", ["fp16", "fp32"])
+def test_the_answer_says_that_fp32_itself_gives_nan(results, fastest: str) -> None:
+    results.ok("block/fp16/ort_cuda/plain/b1", 1.0 if fastest == "fp16" else 3.0, gpu=True)
+    results.ok("block/fp32/ort_cuda/plain/b1", 2.0, gpu=True)
+    reason = f"{NAN_IN_FP32} in 118 of 256 values of output y: output y: SQNR 62.0 dB"
+    results.accuracy("block", "fp16", 62.0, "warn", reason=reason)
+    lines = texts(content_of(answer.SECTION, load(results)))
+    assert any(states(line, "NaN", "118", "256", "y") for line in lines)

@@ -80,7 +80,7 @@ def _verdict(saved: np.ndarray[Any, Any], estimate: float, rule: Rule) -> tuple[
     if by_chance <= rule.false_acceptance / len(rule.looks):
         if _share(estimate) < rule.least:
             return "no better", f"it gains less than {rule.least:.1%}"
-        return "better", f"by chance with p = {by_chance:.1g}"
+        return "better", f"p = {by_chance:.1g} that this is chance"
     hoped = _p_value(saved + math.log1p(-rule.wanted), "less")
     if hoped <= rule.missed / len(rule.looks):
         return "no better", f"a gain of {rule.wanted:.1%} would show so little with p = {hoped:.1g}"

@@ -301,6 +301,8 @@ class Agreement(Document):
 
 NOT_IN = "nothing in the graph is in"
 """How the reason begins of a graph that claims a format in which nothing could be quantized."""
+NAN_IN_FP32 = "fp32 itself gives NaN"
+"""How the reason begins where the outputs that others are compared with are no numbers in part."""
 
 
 class Accuracy(Outcome):

@@ -12,7 +12,7 @@ import numpy as np
 
 from inferprof import processes, progress
 from inferprof.errors import CaseFailed
-from inferprof.model import block_emulation, data, emulation, onnx_graph, quantizers, validity
+from inferprof.model import block_emulation, data, emulation, onnx_graph, quantizers, references, validity
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -210,8 +210,7 @@ def compare(
         if (why := collapse(array, actual.arrays[name]))
     ]
     outcome, reason = judge({name: value["sqnr_db"] for name, value in outputs.items()}, collapsed, tolerance)
-    if skipped := sum(array.size - int(np.isfinite(array).sum()) for array in expected.arrays.values()):
-        reason += f"; {skipped:,} values of fp32 are NaN or infinite, and not compared"
+    outcome, reason = references.cautioned(outcome, reason, expected.arrays)
     return {
         "outcome": outcome,
         "reason": reason,

@@ -144,10 +144,10 @@ class ModelSpec:
         )
         return f"into {self.path.with_suffix('.yaml')}{guess}, as in {described}"
 
-    def stub(self, symbols: Sequence[str]) -> str:
+    def stub(self, symbols: Sequence[str], given: Shape | None = None) -> str:
         """A description of a bare ONNX file to begin with, with sizes for these symbols: YAML on one line."""
         inputs = [(item.name, item.dtype, item.dims) for item in self.inputs]
-        return onnx_inputs.stub(self.path, inputs, symbols)
+        return onnx_inputs.stub(self.path, inputs, symbols, given.as_dict() if given else {})
 
     def at(self, shape: Shape) -> Shape:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""

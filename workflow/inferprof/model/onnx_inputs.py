@@ -89,7 +89,7 @@ def _unnamed(path: Path, value: onnx.ValueInfoProto, axis: int, described: Seque
     open_sizes = dict.fromkeys(str(dim) for _, _, dims in described for dim in dims if str(dim).endswith(UNNAMED))
     return (
         f"{path}: input {value.name}, axis {axis}, {lacks}; describe the inputs in {path.with_suffix('.yaml')}, "
-        f"as in {stub(path, described, list(open_sizes))}"
+        f"as in {stub(path, described, list(open_sizes), {})}"
     )
 
 
@@ -131,17 +131,19 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
     return ARITHMETIC[type(node.op)](left, right)
 
 
-def stub(path: Path, described: Sequence[tuple[str, str, Dims]], open_sizes: Sequence[str]) -> str:
-    """A description of an ONNX file to begin with, in YAML on one line; each open size is OPEN_SIZE in it, or what
-    follows from that."""
+def stub(
+    path: Path, described: Sequence[tuple[str, str, Dims]], open_sizes: Sequence[str], given: Mapping[str, int]
+) -> str:
+    """A description of an ONNX file to begin with, in YAML on one line; each open size is what is `given`, else what
+    follows from others, else OPEN_SIZE."""
     inputs = ", ".join(
         f"{{name: {json.dumps(name)}, dtype: {dtype}, dims: [{', '.join(map(str, dims))}]"
         f"{'' if dtype.startswith('float') else ', data: integers:2'}}}"
         for name, dtype, dims in described
     )
     open_symbols = {dim: OPEN_SIZE for _, _, dims in described for dim in dims if isinstance(dim, str)}
-    follow = implied(path, {**open_symbols, BATCH: 1})
-    sizes = ", ".join(f"{symbol}: {follow.get(symbol, OPEN_SIZE)}" for symbol in open_sizes)
+    known = {**implied(path, {**open_symbols, BATCH: 1, **given}), **given}
+    sizes = ", ".join(f"{symbol}: {known.get(symbol, OPEN_SIZE)}" for symbol in open_sizes)
     return f"{{source: onnx, onnx: {json.dumps(path.name)}, inputs: [{inputs}], sizes: {{{sizes}}}}}"
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from inferprof.case import REFERENCE
 from inferprof.documents import Accuracy
-from inferprof.documents.graph import NOT_IN
+from inferprof.documents.graph import NAN_IN_FP32, NOT_IN
 from inferprof.report.documents import TORCH_ALONE, Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Mark
@@ -58,7 +58,11 @@ class Fidelity:
             return f"{self.outcome}: {self.reason}"
         numbers = [self.sqnr, f"cosine {cosine_text(self.cosine)}" if self.cosine is not None else ""]
         text = ", ".join([*(part for part in numbers if part), self.outcome])
-        text = f"{text} ({self.reason})" if self.outcome == "fail" or self.reason.startswith(NOT_IN) else text
+        text = (
+            f"{text} ({self.reason})"
+            if self.outcome == "fail" or self.reason.startswith((NOT_IN, NAN_IN_FP32))
+            else text
+        )
         if self.pretrained is False:
             return f"{text}; {RANDOM_WEIGHTS}"
         return f"{text}; by random inputs: name yours with `data:`" if self.random_inputs else text

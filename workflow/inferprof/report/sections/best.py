@@ -27,9 +27,9 @@ COLUMNS: Final = (
     Column("reason", "why"),
 )
 NOTE: Final = (
-    "Saved, and predicted to be saved: of the time of the case in *against*. By rounds of fresh processes: those with"
-    " an interval, of 95 %, took turns with as many of that case; the others were few, and nothing was kept by them. "
-    "The last row of a model is its best case against the baseline, in new rounds."
+    'Saved, and predicted to be saved: of the time of the case under "against". By rounds of fresh processes: those '
+    "with an interval, of 95 %, took turns with as many of that case; the others were few, and nothing was kept by "
+    "them. The last row of a model is its best case against the baseline, in new rounds."
 )
 MARKS: Final[Mapping[str, Mark]] = {"kept": "pass", "confirmed": "pass", "not confirmed": "fail"}
 NOT_PREDICTED: Final = "no check predicted it"
