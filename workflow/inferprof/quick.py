@@ -133,8 +133,8 @@ def _guessed(graph: Asked) -> Iterator[str]:
     if graph.spec.path != graph.onnx:
         return
     if graph.assumed:
-        known = [symbol for symbol in graph.given.as_dict() if symbol != BATCH]
-        sizes = "".join([f"{symbol}{graph.given.as_dict()[symbol]}" for symbol in known])
+        symbols = [symbol for symbol in graph.given.as_dict() if symbol != BATCH]
+        sizes = "".join([f"{symbol}{graph.given.as_dict()[symbol]}" for symbol in symbols])
         sizes += "".join(f"{symbol}N" for symbol in graph.assumed)
         yield f"  {'':20}sizes of {OPEN_SIZE} are a guess: --shape b{graph.shape.batch}_{sizes} gives others"
     described = f"{graph.onnx.with_suffix('.yaml')}, as in {graph.spec.stub(graph.spec.unsized, graph.given)}"

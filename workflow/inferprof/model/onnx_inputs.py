@@ -142,8 +142,8 @@ def stub(
         for name, dtype, dims in described
     )
     open_symbols = {dim: OPEN_SIZE for _, _, dims in described for dim in dims if isinstance(dim, str)}
-    known = {**implied(path, {**open_symbols, BATCH: 1, **given}), **given}
-    sizes = ", ".join(f"{symbol}: {known.get(symbol, OPEN_SIZE)}" for symbol in open_sizes)
+    settled = {**implied(path, {**open_symbols, BATCH: 1, **given}), **given}
+    sizes = ", ".join(f"{symbol}: {settled.get(symbol, OPEN_SIZE)}" for symbol in open_sizes)
     return f"{{source: onnx, onnx: {json.dumps(path.name)}, inputs: [{inputs}], sizes: {{{sizes}}}}}"
 
 
