@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from inferprof.errors import UserError
 from inferprof.units import GIB
 
 PR_SET_PDEATHSIG = 1
@@ -222,7 +223,8 @@ def release_stale_lock(folder: Path) -> str | None:
     """Unlock a workflow folder whose Snakemake is known to be dead; what was done, or None where there was no lock.
 
     Dead is a process of this boot, host and PID namespace that is gone, or whose number another one has. Of any other
-    nothing is known here: it may be alive, and its lock stays.
+    nothing is known here: it may be alive, and its lock stays. Raises UserError where it is alive for sure, since
+    another run beside it would measure at the same time.
     """
     locks = _locks(folder)
     if not locks:
@@ -236,7 +238,7 @@ def release_stale_lock(folder: Path) -> str | None:
         return f"{folder} is locked by another run than the last that signed: {_BY_HAND}"
     here = _identity(process)
     if here == _identity_of(holder):
-        return f"a Snakemake (process {process}) works in this folder: wait for it, or stop it"
+        raise UserError(f"a Snakemake (process {process}) works in this folder: wait for it, or stop it")
     if any(not here[key] or here[key] != holder.get(key) for key in ("host", "boot", "namespace")):
         whose = f"process {process} of {str(holder.get('host'))!r}, seen from another host or container"
         return f"{folder} is locked by {whose}: {_BY_HAND}"
