@@ -98,7 +98,7 @@ def test_a_line_of_cases_that_is_cut_short_is_named(cpu_study: Any, capsys: pyte
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([*lines[:3], lines[3][:30]]), encoding="utf-8")
     assert run(cpu_study, "report", "--partial") == 2
-    said = f"inferprof: {path}: line 4: cut short, or its outcome is not run or refused; {ADVICE}\n"
+    said = f"inferprof: {path}: line 4: cut short, or its outcome is none of run, refused, failed; {ADVICE}\n"
     assert capsys.readouterr().err == said
 
 

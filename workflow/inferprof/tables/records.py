@@ -59,7 +59,9 @@ def read_cases(path: Path) -> pd.DataFrame:
         raise UserError(f"{path}: lacks the columns {', '.join(lacking)}; it has {', '.join(cases.columns)}")
     if (unlike := cases[~cases["outcome"].isin(OUTCOMES) | cases["reason"].isna()]).size:
         line = int(unlike.index[0]) + 2
-        raise UserError(f"{path}: line {line}: cut short, or its outcome is not {', '.join(OUTCOMES)}; {NOT_OURS}")
+        raise UserError(
+            f"{path}: line {line}: cut short, or its outcome is none of {', '.join(OUTCOMES)}; {NOT_OURS}"
+        )
     try:
         for column in KEY:
             require_plain(column, *cases[column].unique())
