@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+Own = TypeVar("Own", bound="Derives")
+"""typing.Self, which Python 3.10 has not."""
 
 
 class Derives:
@@ -21,7 +23,7 @@ class Derives:
         result: Result = kept[key]
         return result
 
-    def apart(self) -> Self:
+    def apart(self: Own) -> Own:
         """The same with frames of its own, for code out of a user's file, which may change them."""
         import pandas as pd
 
