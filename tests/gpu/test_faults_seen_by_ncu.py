@@ -47,7 +47,10 @@ def test_a_kernel_shows_the_fault_that_it_was_made_for_and_no_other(
 
 
 def test_report_and_page_say_the_same(page: Path) -> None:
-    """Waves apart, which the page rounds to two decimals, as it does the rates that operations are counted by."""
+    """As finely as the page prints: waves apart, of which it has two decimals.
+
+    Stalls are shares of cycles per instruction, which it prints with two decimals too: 0.005 of 10 cycles are 0.05 %.
+    """
     pytest.importorskip("ncu_report")
     printed, reported = (
         by_launch(ncu.read(path)).set_index("name").drop(columns=["launch", "waves", "tail_waste"])
@@ -56,4 +59,4 @@ def test_report_and_page_say_the_same(page: Path) -> None:
     numbers = [column for column in printed if isinstance(printed[column].iloc[0], float)]
     for column in numbers:
         of_report, of_page = (table[column].loc[printed.index].astype(float) for table in (reported, printed))
-        pd.testing.assert_series_equal(of_report, of_page, rtol=0.01, atol=0.01 + 1e-5 * of_report.max())
+        pd.testing.assert_series_equal(of_report, of_page, rtol=0.01, atol=0.05 + 1e-5 * of_report.max())

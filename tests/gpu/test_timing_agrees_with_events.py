@@ -73,10 +73,15 @@ def test_device_medians_agree_with_a_bare_event_timed_loop(matmuls, batch, graph
         protocol = timing.Protocol(budget_s=2.0, interval=0.002, graph=graph)
         result = timing.measure(session, device, feeds, "pageable", protocol)
         assert {name: check.detail for name, check in result.checks.items() if not check.passed} == {}
+        ours: list[float] = []
+        bare: list[float] = []
         for _ in range(PAIRS):
             series = loop.run("device", lambda: device.timed(session.enqueue)(), PROTOCOL, time.perf_counter_ns)
-            bare = bare_loop(session, device, len(series.samples_ns))
-            assert abs(series.median - bare) <= max(TOLERANCE * bare, TOLERANCE_NS)
+            ours.append(series.median)
+            bare.append(bare_loop(session, device, len(series.samples_ns)))
+        # Of all pairs: a launch-bound loop of either kind moves by 2 % from one half of a second to the next.
+        difference = abs(statistics.median(ours) - statistics.median(bare))
+        assert difference <= max(TOLERANCE * statistics.median(bare), TOLERANCE_NS), (ours, bare)
 
 
 def test_a_session_on_another_stream_is_caught(matmuls):

@@ -395,6 +395,11 @@ def test_what_need_not_be_there_may_be_null(tmp_path: Path) -> None:
     assert msgspec.to_builtins(documents.read(path, "record").memory) == {}
 
 
+def test_memory_that_others_gave_back_is_none_of_the_case() -> None:
+    read = decode(ok([1e6], memory={"device_bytes": -52_428_800}), "record")
+    assert read.memory.device_bytes is None
+
+
 @pytest.mark.parametrize(("name", "kind"), [("record", "record"), ("watched", "watched")])
 def test_what_the_program_wrote_of_cases_that_failed_on_a_gpu_is_read(name: str, kind: documents.Kind) -> None:
     content = documents.read(REPOSITORY / f"tests/data/failed/{name}.json", kind)

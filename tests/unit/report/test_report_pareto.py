@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ def test_size_and_memory_stand_beside_them(formats: Any) -> None:
     assert column(front, "onnx_mib")[:2] == [4.0, 4.0]
     assert column(front, "memory_mib") == [734.0] * 3
     assert column(front, "engine_mib") == [None] * 3
+
+
+def test_a_case_whose_memory_others_freed_shows_no_memory_of_the_host(formats: Any) -> None:
+    for path in formats.root.rglob("benchmark/vit/int8/**/r0.json"):
+        record = json.loads(path.read_text())
+        record["memory"]["device_bytes"] = -(50 << 20)
+        path.write_text(json.dumps(record))
+    assert column(tables(formats)["accuracy_front"], "memory_mib") == [None, 734.0, 734.0]
 
 
 def test_the_plot_has_the_same_standings(formats: Any) -> None:

@@ -154,9 +154,13 @@ class Memory(Document):
 
     host_rss_bytes: Count | None = None
     device_bytes: Annotated[int, Meta(ge=-(2**62), le=2**62)] | None = None
-    """May be negative: others may have given back more meanwhile than the case took."""
+    """What came into use on the GPU; None where others gave back more meanwhile than the case took."""
     runtime: dict[str, Any] = {}
     graphs: Graphs | None = None
+
+    def __post_init__(self) -> None:
+        if self.device_bytes is not None and self.device_bytes < 0:
+            self.device_bytes = None
 
 
 class SelfCheck(Document):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof.model import onnx_graph, typed_graph
+from inferprof.model import onnx_graph, operators, typed_graph
 from inferprof.model.operators import DEQUANTIZERS
 
 FP4, MXFP8, FROM_MXFP8 = "TRT_FP4DynamicQuantize", "TRT_MXFP8DynamicQuantize", "TRT_MXFP8DequantizeLinear"
@@ -31,10 +31,13 @@ def uses_blocks(model: Any) -> bool:
 
 def _is_narrow(node: Any, model: Any) -> bool:
     """Whether a node dequantizes a stored 4-bit float."""
-    import onnx
-
-    narrow = {w.name for w in model.graph.initializer if w.data_type == onnx.TensorProto.FLOAT4E2M1}
+    narrow = {w.name for w in model.graph.initializer if _is_float4(w)}
     return node.op_type == DEQUANTIZE_BLOCKS and node.input[0] in narrow
+
+
+def _is_float4(weight: Any) -> bool:
+    """By its name, which an onnx before 1.17 does not have."""
+    return operators.dtype_name(weight.data_type) == "float4e2m1"
 
 
 def in_standard_operators(model: Any) -> Any:
@@ -82,12 +85,8 @@ class _Writer:
         yield from self.nodes
 
     def _narrow(self, node: Any) -> bool:
-        import onnx
-
         stored = self.stored.get(node.input[0])
-        return node.input[0] in self.widened or (
-            stored is not None and stored.data_type == onnx.TensorProto.FLOAT4E2M1
-        )
+        return node.input[0] in self.widened or (stored is not None and _is_float4(stored))
 
     def _add(self, op: str, inputs: list[str], out: str, **attributes: Any) -> str:
         import onnx

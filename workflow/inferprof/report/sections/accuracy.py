@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from inferprof.documents import Accuracy
 from inferprof.documents.graph import Agreement
 from inferprof.report import fidelity
@@ -18,6 +20,7 @@ from inferprof.report.section import Section
 from inferprof.tables.limits.pareto import BEHIND, BOUNDARY
 from inferprof.tables.records import first_rounds, key_of, rows_of
 
+NO_MEMORY = "it could not be read, or others gave back more meanwhile than the case took"
 NO_NUMBER = "the outputs give no finite value"
 COLUMNS = (
     Column("model", "model"),
@@ -154,9 +157,9 @@ def pareto(evidence: Evidence) -> Sequence[Block]:
     if len(table.drop_duplicates(["model", "precision"])) <= table["model"].nunique():
         return ()
     rows = by_case(rows_of(table), evidence.order, lambda row: row["end_to_end_ms"])
-    memory = {key_of(row): row for row in rows_of(first_rounds(evidence.resources))}
+    memory = _memory(first_rounds(evidence.resources))
     engines = {engine.key: engine.build.content.bytes for engine in evidence.engines if engine.build.content}
-    cells = [(row, _standing(evidence, row, engines.get(key_of(row)), memory.get(key_of(row), {}))) for row in rows]
+    cells = [(row, _standing(evidence, row, engines.get(key_of(row)), memory.get(key_of(row)))) for row in rows]
     near = tuple(line for row, line in cells if row["standing"] != BEHIND)
     every = tuple(line for _, line in cells)
     behind = len(every) - len(near)
@@ -167,11 +170,17 @@ def pareto(evidence: Evidence) -> Sequence[Block]:
     )
 
 
-def _standing(
-    evidence: Evidence, row: Mapping[str, Any], engine: int | None, memory: Mapping[str, Any]
-) -> tuple[Cell, ...]:
+def _memory(resources: pd.DataFrame) -> dict[tuple[Any, ...], float | None]:
+    """Bytes on the device of backends that any case of has some there, else on the host, by case."""
+    on_gpu = set(resources.loc[resources["device_bytes"].notna(), "backend"])
+    return {
+        key_of(row): row["device_bytes" if row["backend"] in on_gpu else "host_rss_bytes"]
+        for row in rows_of(resources)
+    }
+
+
+def _standing(evidence: Evidence, row: Mapping[str, Any], engine: int | None, used: float | None) -> tuple[Cell, ...]:
     low, high = (row[f"{BOUNDARY}_{end}_ms"] for end in ("low", "high"))
-    used = memory.get("device_bytes") or memory.get("host_rss_bytes")
     return (
         *case_cells(row),
         optional(row[f"{BOUNDARY}_ms"], significant),
@@ -180,7 +189,7 @@ def _standing(
         words(row["accuracy"]),
         in_mib(onnx_bytes(evidence, row["model"], row["precision"]), NO_FILE),
         in_mib(engine, "no engine is built for it"),
-        in_mib(used),
+        in_mib(used, NO_MEMORY),
         words(row["standing"]),
         words(row["against"] or ""),
     )
