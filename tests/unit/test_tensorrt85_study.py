@@ -48,7 +48,7 @@ def test_tensorrt_8_5_is_asked_although_the_product_refuses_it(study: Any) -> No
     assert cases == {
         ("bert_tiny_opset16", "ort_cpu"): 2,
         ("bert_tiny_opset16", "ort_tensorrt"): 2,
-        ("bert_tiny_opset16", "tensorrt"): 12,
+        ("bert_tiny_opset16", "tensorrt"): 8,
         ("bert_tiny_opset17", "ort_cpu"): 2,
         ("bert_tiny_opset17", "ort_tensorrt"): 2,
         ("detector", "ort_cpu"): 1,
@@ -71,7 +71,7 @@ def test_a_round_is_the_run_of_the_rule(study: Any) -> None:
 
 def test_a_capture_watches_the_run_that_is_measured(study: Any) -> None:
     watched = study.captures()
-    assert Counter(name for name, _ in watched) == {"nsys": 8, "ort_profile": 5, "ort_nodes": 4, "trt_nodes": 4}
+    assert Counter(name for name, _ in watched) == {"nsys": 7, "ort_profile": 5, "ort_nodes": 4, "trt_nodes": 3}
     profiler, case = next(one for one in watched if one[0] == "ort_nodes")
     args = parsed(SCRIPT["captured"](study, profiler, case).command)
     assert (args.profiler, args.out.suffix) == ("ort_nodes", ".sqlite")

@@ -386,7 +386,7 @@ def test_a_bundle_that_cannot_be_made_costs_no_row(
     monkeypatch.setattr(bundles, "write", refused)
     assert verified(None, "model")["model"]["outcome"] == "pass"
     text = (tmp_path / "out/verify.txt").read_text()
-    assert facts(text, "capture")[-3:] == ["none", "x.sqlite", "capture"]
+    assert facts(text, "capture")[-2:] == ["x.sqlite", "capture"]
 
 
 def test_logs_of_an_earlier_verify_are_gone(verified: Verified, tmp_path: Path) -> None:

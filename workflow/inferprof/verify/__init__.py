@@ -107,13 +107,14 @@ def _write(out: Path, content: Mapping[str, Any]) -> None:
 
 
 def _bundle(out: Path, machine: str, started: str) -> str:
-    """Write what was measured and said as a bundle; its name, or why there is none: that must not cost the table."""
+    """Write what was measured and said as a bundle; where it is, or why there is none, which costs no row."""
     cases = _measured(out / machine / "benchmark", started)
     write_text(out / "reports" / STUDY / "cases.csv", outcomes_csv(machine, ((case, "run", "") for case in cases)))
     try:
-        return bundles.write(out, STUDY, machine, out=out / f"{STUDY}.bundle.zip").path.name
-    except UserError as error:
-        return f"none: {error}"
+        made = bundles.write(out, STUDY, machine, out=out / f"{STUDY}.bundle.zip").path.name
+        return f"to send back, in the same folder: {made}"
+    except (UserError, ModuleNotFoundError) as error:  # the core runs on machines without pandas
+        return f"no bundle to send back: {error}"
 
 
 def _measured(benchmark: Path, started: str) -> list[Case]:
@@ -235,8 +236,8 @@ def _head(content: Mapping[str, Any]) -> str:
 
 
 def _end(content: Mapping[str, Any]) -> str:
-    """`12 pass, 0 fail, 17 not here, in 83 s; send back verify.bundle.zip`."""
+    """`12 pass, 0 fail, 17 not here, in 83 s; to send back, in the same folder: verify.bundle.zip`."""
     counts = Counter(row["outcome"] for row in content["rows"])
     counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in STYLES)
-    bundle = f"; to send back, in the same folder: {content['bundle']}" if "bundle" in content else ""
+    bundle = f"; {content['bundle']}" if "bundle" in content else ""
     return f"{counted}, in {content['seconds']:.0f} s{bundle}"
