@@ -47,16 +47,15 @@ def test_a_kernel_shows_the_fault_that_it_was_made_for_and_no_other(
 
 
 def test_report_and_page_say_the_same(page: Path) -> None:
-    """As finely as the page prints: waves apart, of which it has two decimals.
-
-    Stalls are shares of cycles per instruction, which it prints with two decimals too: 0.005 of 10 cycles are 0.05 %.
-    """
+    """Waves apart, of which the page has two decimals, as it has of rates and of the cycles that stalls are shares of."""
     pytest.importorskip("ncu_report")
     printed, reported = (
         by_launch(ncu.read(path)).set_index("name").drop(columns=["launch", "waves", "tail_waste"])
         for path in (page, page.with_suffix(".ncu-rep"))
     )
     numbers = [column for column in printed if isinstance(printed[column].iloc[0], float)]
+    of_cycles = 100 * 0.005 / reported["warp_cycles_per_instruction"].astype(float).min()
     for column in numbers:
         of_report, of_page = (table[column].loc[printed.index].astype(float) for table in (reported, printed))
-        pd.testing.assert_series_equal(of_report, of_page, rtol=0.01, atol=0.05 + 1e-5 * of_report.max())
+        rounding = 1.1 * of_cycles if column.startswith("stall_") else 0.01
+        pd.testing.assert_series_equal(of_report, of_page, rtol=0.01, atol=rounding + 1e-5 * of_report.max())

@@ -57,6 +57,9 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait until everything queued on the stream is done."""
 
+    def drain(self) -> None:
+        """Wait until everything that the process queued on the device is done, on whatever stream."""
+
     def timed(self, work: Callable[[], None]) -> Callable[[], float]:
         """Queue `work` between two events; the returned function waits and gives the nanoseconds between them.
 

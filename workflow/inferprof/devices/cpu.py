@@ -38,6 +38,9 @@ class CpuDevice:
     def synchronize(self) -> None:
         """Nothing is ever pending."""
 
+    def drain(self) -> None:
+        """Nothing is ever pending."""
+
     def timed(self, work: Callable[[], None]) -> Callable[[], float]:
         """Raise: the CPU has no clock apart from the host's."""
         raise NotImplementedError("the CPU has no device clock")

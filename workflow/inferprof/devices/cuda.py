@@ -106,6 +106,10 @@ class CudaDevice:
         """Wait for the stream. Raises CudaError for what went wrong on it."""
         self._do("cuStreamSynchronize", self._handle)
 
+    def drain(self) -> None:
+        """Wait for all streams of the context. Raises CudaError for what went wrong on one of them."""
+        self._do("cuCtxSynchronize")
+
     def timed(self, work: Callable[[], None]) -> Callable[[], float]:
         """Queue `work` between two events; the returned function waits and gives the nanoseconds between them.
 

@@ -134,7 +134,12 @@ class Lane:
         return self.extract()
 
     def poison(self) -> None:
-        """Overwrite the outputs of the last run, on the device and on the host, with bytes that no run leaves."""
+        """Overwrite the outputs of the last run, on the device and on the host, with bytes that no run leaves.
+
+        The device is drained before: earlier runs of a session on another stream, which nothing waited for, would
+        write the right outputs over the poison.
+        """
+        self.device.drain()
         for buffer in (*self.session.outputs().values(), *self._results.values()):
             if buffer.array is None:
                 self.device.fill(buffer, POISON)
