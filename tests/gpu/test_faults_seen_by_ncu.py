@@ -47,7 +47,7 @@ def test_a_kernel_shows_the_fault_that_it_was_made_for_and_no_other(
 
 
 def test_report_and_page_say_the_same(page: Path) -> None:
-    """Waves apart, of which the page has two decimals, as it has of rates and of the cycles that stalls are shares of."""
+    """Waves apart, of which the page has two decimals, as of rates and of the cycles that stalls are shares of."""
     pytest.importorskip("ncu_report")
     printed, reported = (
         by_launch(ncu.read(path)).set_index("name").drop(columns=["launch", "waves", "tail_waste"])
