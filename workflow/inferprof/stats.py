@@ -252,9 +252,9 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
         raise ValueError("samples must be finite and above 0")
     a, b = (np.array([np.median(samples) for samples in rounds]) for rounds in (a_rounds, b_rounds))
     # Means relative to the first, so that equal medians keep their last digit.
-    times = [float(medians[0] * np.exp(np.log(medians / medians[0]).mean())) for medians in (a, b)]
+    mean_a, mean_b = (float(medians[0] * np.exp(np.log(medians / medians[0]).mean())) for medians in (a, b))
     if all(map(np.array_equal, a_rounds, b_rounds)):
-        return Ratio(*times, 1.0, 1.0, 1.0, 1.0, len(a_rounds), "same", IDENTICAL)
+        return Ratio(mean_a, mean_b, 1.0, 1.0, 1.0, 1.0, len(a_rounds), "same", IDENTICAL)
     logs = np.log(b / a)
     estimate = float(logs.mean())
     if len(logs) == 1:
@@ -264,7 +264,7 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
         low, high, detectable = _student(logs)
         verdict, why = _judge(estimate, (low, high), detectable, threshold)
     exp = math.exp
-    return Ratio(*times, exp(estimate), exp(low), exp(high), exp(detectable), len(logs), verdict, why)
+    return Ratio(mean_a, mean_b, exp(estimate), exp(low), exp(high), exp(detectable), len(logs), verdict, why)
 
 
 def far_apart(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples]) -> bool:
