@@ -26,7 +26,7 @@ Expect = Callable[[Path, Sequence[Feeds]], Mapping[str, Array]]
 STEPS = ("read samples", "run fp32", "run the format")
 NEIGHBOURS = 10
 """How many nearest neighbours of each sentence are compared."""
-DISTANCES = ("cosine_mean", "cosine_min", "sqnr_db", "max_abs_error", "max_abs_expected")
+DISTANCES = ("cosine_mean", "cosine_min", "sqnr_db", "max_abs_error", "max_abs_expected", "variation_db")
 ON_WEIGHTS = emulation.MOVES | DEQUANTIZERS | frozenset(("Cast", *QUANTIZERS))
 """What stands between a stored weight and the node that computes with it."""
 IN_ORT = "onnxruntime cpu"
@@ -210,7 +210,7 @@ def compare(
         if (why := collapse(array, actual.arrays[name]))
     ]
     outcome, reason = judge({name: value["sqnr_db"] for name, value in outputs.items()}, collapsed, tolerance)
-    outcome, reason = references.cautioned(outcome, reason, expected.arrays)
+    outcome, reason = references.cautioned(outcome, reason, expected.arrays, outputs, tolerance)
     return {
         "outcome": outcome,
         "reason": reason,
@@ -249,6 +249,7 @@ def distance(expected: Array, actual: Array) -> dict[str, Any]:
         "sqnr_db": finite(sqnr),
         "max_abs_error": finite(worst),
         "max_abs_expected": finite(np.abs(a).max()),
+        "variation_db": references.variation_db(a, b),
     }
 
 
