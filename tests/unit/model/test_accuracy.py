@@ -13,7 +13,7 @@ from inferprof import processes
 from inferprof.case import Shape
 from inferprof.documents.graph import BESIDE_VARIATION
 from inferprof.errors import UserError
-from inferprof.model import accuracy, expected, validity
+from inferprof.model import accuracy, collapse, expected, validity
 from inferprof.model.accuracy import Outputs
 from inferprof.model.model_spec import InputSpec, ModelSpec, Task
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -124,7 +124,7 @@ def test_a_collapse_fails_by_name(actual: np.ndarray[Any, Any], reason: str) -> 
 
 
 def test_fewer_nans_than_in_fp32_are_no_collapse() -> None:
-    assert accuracy.collapse(array([NAN, 2.0], [NAN, 4.0]), array([1.0, 2.0], [NAN, 4.0])) is None
+    assert collapse.of(array([NAN, 2.0], [NAN, 4.0]), array([1.0, 2.0], [NAN, 4.0])) is None
 
 
 def test_values_that_are_not_finite_in_fp32_hide_no_error_of_the_others() -> None:
@@ -142,7 +142,7 @@ def test_where_fp32_itself_gives_nan_the_verdict_is_no_plain_pass() -> None:
 
 
 def test_a_value_that_is_no_number_any_more_is_found_beside_one_that_became_a_number() -> None:
-    assert accuracy.collapse(array([NAN, 2.0], [3.0, 4.0]), array([1.0, 2.0], [NAN, 4.0])) == "NaN in 1 of 4 values"
+    assert collapse.of(array([NAN, 2.0], [3.0, 4.0]), array([1.0, 2.0], [NAN, 4.0])) == "NaN in 1 of 4 values"
 
 
 def test_where_fp32_gives_nothing_finite_nothing_passes() -> None:
@@ -151,8 +151,8 @@ def test_where_fp32_gives_nothing_finite_nothing_passes() -> None:
 
 
 def test_a_scalar_collapses_as_any_other_output_does() -> None:
-    assert accuracy.collapse(np.array(2.0), np.array(NAN)) == "all NaN"
-    assert accuracy.collapse(np.array(2.0), np.array(3.0)) is None
+    assert collapse.of(np.array(2.0), np.array(NAN)) == "all NaN"
+    assert collapse.of(np.array(2.0), np.array(3.0)) is None
 
 
 def test_a_scalar_output_has_a_distance() -> None:
@@ -161,7 +161,7 @@ def test_a_scalar_output_has_a_distance() -> None:
 
 
 def test_an_output_that_is_constant_in_fp32_too_is_no_collapse() -> None:
-    assert accuracy.collapse(array([7.0, 7.0]), array([7.0, 7.0])) is None
+    assert collapse.of(array([7.0, 7.0]), array([7.0, 7.0])) is None
 
 
 # --- running ---------------------------------------------------------------------------------------------------
