@@ -183,7 +183,7 @@ def test_an_interval_that_excludes_1_and_reaches_over_the_threshold_says_so():
 def test_noisy_rounds_are_undecided():
     result = stats.ratio([[100.0]] * 3, [[90.0], [100.0], [115.0]])
     assert result.verdict == "undecided"
-    assert facts(result.reason) == ["1", "±1.0%", "smallest", "46.3%"]
+    assert facts(result.reason) == ["1", "±1.0%", "smallest", "46.3%", "3"]
 
 
 def test_one_round_is_judged_by_the_samples_within_and_says_so():

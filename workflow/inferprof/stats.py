@@ -263,6 +263,7 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
     else:
         low, high, detectable = _student(logs)
         verdict, why = _judge(estimate, (low, high), detectable, threshold)
+        why += f"; {len(logs)} rounds" if verdict == "undecided" else ""
     exp = math.exp
     return Ratio(mean_a, mean_b, exp(estimate), exp(low), exp(high), exp(detectable), len(logs), verdict, why)
 

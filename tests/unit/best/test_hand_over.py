@@ -38,7 +38,7 @@ def handed_over(repository: Path, root: Path, best: str, options: dict[str, Any]
     record["inputs"] = {"pixel_values": {"shape": [1, 3, 224, 224], "dtype": "float32"}}
     results.write(f"{BOX}/benchmark/{case}/r0.json", record)
     content = {"model": "vit_tiny", "shape": "b1", "best": best, "baseline": BASELINE, "ended": "tolerance"}
-    times = {"median_ns": 1e6, "low_ns": 9e5, "high_ns": 1.1e6}
+    times: dict[str, Any] = {"median_ns": 1e6, "low_ns": 9e5, "high_ns": 1.1e6}
     trail = documents.Trail(**content, **times, status="ok", stopped="", options=options)
     return hand_over.program(of, root, trail, root / BOX / "best/vit_tiny.py")
 
