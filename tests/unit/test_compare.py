@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from tests.unit.facts import facts, mentions, naming, states
 from tests.unit.made_records import made
 
 from inferprof import cli, compare, compare_sides, compare_text
-from inferprof.case import Case
+from inferprof.case import Case, outcomes_csv
 from inferprof.errors import UserError
 from inferprof.tables import records
 
@@ -230,8 +230,30 @@ def test_a_case_stands_under_its_whole_name_with_verdict_ratio_interval_medians_
     b = [record(round_=i, ms=12.0) for i in range(3)]
     lines = compare_text.render(compared([record(round_=i) for i in range(3)], b)).splitlines()
     at = lines.index("vit/fp16/ort_cuda/default/b8")
-    assert facts(lines[at + 1]) == ["slower", "B/A", "1.200", "1.200", "1.200", "10.00 ms", "12.00 ms", "device"]
+    assert facts(lines[at + 1]) == ["slower", "B/A", *["1.200"] * 3, "A", "10.00 ms", "B", "12.00 ms", "device"]
     assert states(lines[at + 2], "above", "1")
+
+
+def test_the_times_shown_have_the_quotient_that_is_shown():
+    a = [record(round_=i, ms=ms) for i, ms in enumerate((10.0, 10.0, 20.0))]
+    b = [record(round_=i, ms=ms) for i, ms in enumerate((10.0, 20.0, 20.0))]
+    text = compare_text.render(compared(a, b))
+    ((estimate, *_, a_ms, b_ms),) = (
+        [float(number) for number in re.findall(r"\d+\.\d+", line)]
+        for line in text.splitlines()
+        if line.endswith(" by device")
+    )
+    assert b_ms / a_ms == pytest.approx(estimate, abs=0.001) == pytest.approx(2 ** (1 / 3), abs=0.003)
+    assert mentions(text, "geometric means of the rounds' medians")
+
+
+def test_an_undecided_case_says_why():
+    noisy = only(compared(rounds(jitter=0.05), rounds(ms=10.2, jitter=0.05)))
+    unsettled = {name: entry | {"settled": False} for name, entry in record(ms=9.0)["boundaries"].items()}
+    doubted = only(compared(rounds(), rounds(boundaries=unsettled)))
+    assert noisy.verdict == doubted.verdict == "undecided"
+    assert mentions("; ".join(noisy.reasons), "contains 1", "±1.0%")
+    assert mentions("; ".join(doubted.reasons), "not called faster", "B: not settled")
 
 
 def test_the_same_conditions_are_said_too():
@@ -361,6 +383,12 @@ def write(folder: Path, records: list[dict[str, Any]]) -> Path:
     return folder
 
 
+def plan(folder: Path, study: str, outcomes: dict[Case, str]) -> None:
+    path = folder / "reports" / study / "cases.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text(outcomes_csv("gpu-9000-sm90-abc", [(case, outcome, "") for case, outcome in outcomes.items()]))
+
+
 def test_folders_and_archives_of_them_are_read_alike(tmp_path):
     a, b = write(tmp_path / "a", rounds()), write(tmp_path / "b", rounds(ms=11.0))
     bundle = tmp_path / "b.tar.gz"
@@ -395,9 +423,7 @@ def test_a_gate_fails_by_accuracy_that_b_alone_lacks(tmp_path: Path, of_a: str, 
 def test_records_that_no_study_of_a_folder_asks_for_are_named(tmp_path: Path) -> None:
     a, b = (write(tmp_path / side, [*rounds(), *rounds(BERT)]) for side in "ab")
     assert compare.compare(a, b).unlisted == ()
-    (a / "reports/s").mkdir(parents=True)
-    row = ",".join(("gpu-9000-sm90-abc", *asdict(VIT).values(), "run", ""))
-    (a / "reports/s/cases.csv").write_text(f"machine,model,precision,backend,variant,shape,outcome,reason\n{row}\n")
+    plan(a, "s", {VIT: "run"})
     comparison = compare.compare(a, b)
     assert comparison.unlisted == (str(BERT),)
     assert compare_text.render(comparison).count(str(BERT)) == 2
@@ -465,13 +491,31 @@ def test_changed_options_are_compared_where_that_is_asked_for():
         compared(of_a, of_b)
 
 
-def test_two_variants_of_one_study_are_compared():
-    graph = dataclasses.replace(VIT, variant="graph")
-    study = [*rounds(), *rounds(graph, ms=8, options={"cuda_graph": True})]
-    case = only(compared(study, study, variants=("default", "graph")))
-    assert (case.case, case.verdict) == (graph, "faster")
+GRAPH = replace(VIT, variant="graph")
+ON_GRAPHS = rounds(GRAPH, ms=8, options={"cuda_graph": True})
+
+
+def test_two_variants_of_one_study_are_compared(tmp_path: Path) -> None:
+    study = write(tmp_path, [*rounds(), *ON_GRAPHS])
+    case = only(compare.compare(study, study, compare.Asked(variants=("default", "graph"))))
+    assert (case.case, case.verdict) == (GRAPH, "faster")
     with pytest.raises(UserError, match=naming("nothing", "none", "default", "graph")):
-        compared(study, study, variants=("none", "graph"))
+        compare.compare(study, study, compare.Asked(variants=("none", "graph")))
+
+
+def test_cases_of_studies_that_do_not_run_both_variants_are_left_out(tmp_path: Path) -> None:
+    refused, other, pinned = replace(GRAPH, backend="ort_cpu"), BERT, replace(BERT, variant="pinned")
+    study = write(tmp_path, [*rounds(), *ON_GRAPHS, *rounds(replace(refused, variant="default")), *rounds(other)])
+    write(tmp_path, rounds(pinned))
+    plan(study, "graphs", {VIT: "run", GRAPH: "run", replace(refused, variant="default"): "run", refused: "refused"})
+    plan(study, "other", {other: "run", pinned: "run"})
+    asked = compare.Asked(variants=("default", "graph"))
+    comparison = compare.compare(study, study, asked)
+    assert (only(comparison).case, comparison.alone, compare.exit_code(comparison)) == (GRAPH, 2, 0)
+    assert mentions(compare_text.render(comparison), "2 cases", "default and graph")
+    plan(study, "crashed", {replace(BERT, variant="graph"): "run"})
+    missing = compare.compare(study, study, asked)
+    assert [case.case.model for case in missing.failures] == ["bert"]
 
 
 def test_rounds_that_do_not_meet_are_refused():

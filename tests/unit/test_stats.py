@@ -167,10 +167,23 @@ def test_a_difference_within_the_threshold_is_the_same():
     assert (result.verdict, facts(result.reason, "within")) == ("same", ["within", "±1.0%"])
 
 
+def test_a_ratio_is_the_quotient_of_its_times():
+    result = stats.ratio([[10.0], [10.0], [20.0]], [[10.0], [20.0], [20.0]])
+    assert result.b / result.a == pytest.approx(result.estimate) == pytest.approx(2 ** (1 / 3))
+    alone = stats.ratio([[10.1, 10.2, 10.3]] * 2, [[30.1, 30.2, 30.3]] * 2)
+    assert (alone.a, alone.b) == (10.2, 30.2)
+
+
+def test_an_interval_that_excludes_1_and_reaches_over_the_threshold_says_so():
+    result = stats.ratio([[100.0]] * 5, [[100.7], [100.8], [100.9], [101.0], [101.2]])
+    assert (result.verdict, result.low > 1, result.estimate < 1.01 < result.high) == ("undecided", True, True)
+    assert mentions(result.reason, "over the threshold", "1.0%")
+
+
 def test_noisy_rounds_are_undecided():
     result = stats.ratio([[100.0]] * 3, [[90.0], [100.0], [115.0]])
     assert result.verdict == "undecided"
-    assert facts(result.reason) == ["1", "smallest", "46.3%"]
+    assert facts(result.reason) == ["1", "±1.0%", "smallest", "46.3%", "3"]
 
 
 def test_one_round_is_judged_by_the_samples_within_and_says_so():

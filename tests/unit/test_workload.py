@@ -262,6 +262,15 @@ def test_outputs_of_another_function_fail_the_case(runtime: Runtime, request_: R
     assert record["reason"].startswith("self-check outputs_match: ")
 
 
+def test_outputs_without_numbers_are_not_identical_to_the_reference(
+    runtime: Runtime, request_: RunRequest, reference: Path
+) -> None:
+    runtime.fault = "nan"
+    checks = workload.run(replace(request_, reference=reference))["checks"]
+    assert checks["outputs_match"]["passed"] is False
+    assert mentions(checks["outputs_match"]["detail"], "output y", "all NaN")
+
+
 def test_a_run_says_its_parts_and_the_budget_that_is_left(
     runtime: Runtime, request_: RunRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:

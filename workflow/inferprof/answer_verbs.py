@@ -110,7 +110,7 @@ def best(args: argparse.Namespace) -> None:
         if args.program:
             from inferprof.best import hand_over
 
-            write_text(args.program, hand_over.program(study, args.results, result))
+            write_text(args.program, hand_over.program(study, args.results, result, args.program))
     else:
         result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
     write_document(args.out, "trail", plain(result))

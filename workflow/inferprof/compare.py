@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from inferprof import compare_sides, stats
 from inferprof.case import THRESHOLD, Case
 from inferprof.compare_sides import Fidelity
@@ -22,6 +20,11 @@ from inferprof.plugins import Boundary
 from inferprof.tables import gate
 from inferprof.units import NS_PER_MS
 
+TIMES = (
+    "Times of A and B are geometric means of the rounds' medians. B/A is their quotient, with the 95 % interval of "
+    "the rounds' ratios; of one round, of its samples"
+)
+"""What stands above a table of ratios."""
 UNDECIDED = 3
 """The exit code of a gate that is neither passed nor failed; 2 is bad input."""
 
@@ -46,9 +49,6 @@ class CaseComparison:
 
     case: Case
     boundary: Boundary | None = None
-    a_median: float | None = None
-    """ns, over the medians of the rounds."""
-    b_median: float | None = None
     ratio: stats.Ratio | None = None
     note: str = ""
     unrated: Literal["broke", "missing", "not compared", "not readable", "undecided"] = "not compared"
@@ -58,6 +58,11 @@ class CaseComparison:
     def verdict(self) -> str:
         """The ratio's verdict, or what is in its place."""
         return self.ratio.verdict if self.ratio else self.unrated
+
+    @property
+    def reasons(self) -> list[str]:
+        """What the verdict rests on, and what to beware of."""
+        return [reason for reason in (self.ratio.reason if self.ratio else "", self.note) if reason]
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,8 @@ class Comparison:
     """Compared cases that no study of A or B has, where their folders hold studies."""
     unread: tuple[str, ...] = ()
     """What is wrong with files of A and B that are neither records nor could be read: accuracies are not compared."""
+    alone: int = 0
+    """Cases of one of the variants that no study runs with the other."""
 
     @property
     def failures(self) -> list[CaseComparison]:
@@ -111,11 +118,14 @@ class Comparison:
 
 def compare(a: Path, b: Path, asked: Asked = Asked()) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
-    of_a, of_b = compare_sides.read(a), compare_sides.read(b)
+    of_a, of_b, alone = compare_sides.read(a), compare_sides.read(b), 0
+    if asked.variants:
+        of_a, of_b, alone = compare_sides.of_variants(of_a, of_b, asked.variants)
     compared = compare_records(of_a.records, of_b.records, (str(a), str(b)), asked, (of_a.damaged, of_b.damaged))
     left_over = tuple(sorted({*of_a.unlisted, *of_b.unlisted}))
     unread = (*of_a.unread, *of_b.unread)
-    return replace(compared, fidelity=compare_sides.fidelity(of_a, of_b), unlisted=left_over, unread=unread)
+    fidelity = compare_sides.fidelity(of_a, of_b)
+    return replace(compared, fidelity=fidelity, unlisted=left_over, unread=unread, alone=alone)
 
 
 def exit_code(comparison: Comparison) -> int:
@@ -137,13 +147,10 @@ def compare_records(
 
     Raises UserError where they have no case in common: a gate that compares nothing must not pass.
     """
-    if asked.variants:
-        of_a, of_b = asked.variants
-        a, b = _of_variant(a, of_a, of_b), _of_variant(b, of_b, of_b)
     _require_paired_machines(a, b)
     one_machine = len(_machines(a)) == 1
     rounds_a, rounds_b = _by_case(a, one_machine), _by_case(b, one_machine)
-    lost_a, lost_b = (_lost(damaged[side], side, one_machine, asked) for side in (0, 1))
+    lost_a, lost_b = (_lost(of_side, one_machine) for of_side in damaged)
     if not {*rounds_a, *lost_a} & {*rounds_b, *lost_b}:
         raise UserError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare")
     keys = sorted({*rounds_a, *lost_a, *rounds_b, *lost_b})
@@ -154,17 +161,6 @@ def compare_records(
         for key in keys
     ]
     return Comparison(*names, tuple(_differences(a, b)), tuple(cases), asked)
-
-
-def _of_variant(records: Sequence[Record], variant: str, name: str) -> list[Record]:
-    """The records of a variant, which is called `name` then. Raises UserError where there is none."""
-    own = [record for record in records if record.case.variant == variant]
-    if not own:
-        measured = sorted({record.case.variant for record in records})
-        raise UserError(f"--variants: nothing was measured with {variant}; there is: {', '.join(measured)}")
-    return [
-        msgspec.structs.replace(record, case=msgspec.structs.replace(record.case, variant=name)) for record in own
-    ]
 
 
 def _require_paired_machines(a: Sequence[Record], b: Sequence[Record]) -> None:
@@ -189,15 +185,9 @@ def _by_case(records: Sequence[Record], one_machine: bool) -> dict[tuple[str, Ca
     return by_case
 
 
-def _lost(damaged: Damaged, side: int, one_machine: bool, asked: Asked) -> dict[tuple[str, Case], str]:
-    """The same keys → what is wrong with files of these cases, of those that are compared."""
-    lost = {}
-    for (machine, path), why in damaged.items():
-        case = Case.from_path(path)
-        named = replace(case, variant=asked.variants[1]) if asked.variants else case
-        if asked.variants is None or case.variant == asked.variants[side]:
-            lost["" if one_machine else machine, named] = why
-    return lost
+def _lost(damaged: Damaged, one_machine: bool) -> dict[tuple[str, Case], str]:
+    """The same keys → what is wrong with files of these cases."""
+    return {("" if one_machine else machine, Case.from_path(path)): why for (machine, path), why in damaged.items()}
 
 
 def _compare_readable(
@@ -238,14 +228,7 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, asked: Asked) -> CaseCompari
         )
         if compare_sides.on_cpu(case, [*a.values(), *b.values()]):
             ratio = compare_sides.beyond(ratio, list(a.values()), list(b.values()))
-    return CaseComparison(
-        case,
-        boundary,
-        a_median=_median_of_medians(samples_a),
-        b_median=_median_of_medians(samples_b),
-        ratio=ratio,
-        note="; ".join(notes),
-    )
+    return CaseComparison(case, boundary, ratio, "; ".join(notes))
 
 
 def _gated(ratio: stats.Ratio, doubts: Sequence[tuple[str, str | None]]) -> stats.Ratio:
@@ -254,8 +237,9 @@ def _gated(ratio: stats.Ratio, doubts: Sequence[tuple[str, str | None]]) -> stat
     why = [f"{side}: {doubt}" for side, doubt in doubts if doubt]
     if not why:
         return ratio
-    verdict: stats.Verdict = "slower" if ratio.verdict == "slower" else "undecided"
-    return replace(ratio, verdict=verdict, reason="; ".join([*why, *([ratio.reason] if verdict == "slower" else [])]))
+    if ratio.verdict in ("slower", "undecided"):
+        return replace(ratio, reason="; ".join([*why, ratio.reason]))
+    return replace(ratio, verdict="undecided", reason=f"not called {ratio.verdict} since {'; '.join(why)}")
 
 
 def _doubt(records: Sequence[Record], boundary: Boundary) -> str | None:
@@ -314,10 +298,6 @@ def _samples(record: Record, boundary: Boundary) -> Sequence[float]:
     """ns; none where the boundary was not measured."""
     entry: Loop | None = getattr(record.boundaries, boundary, None)
     return (entry and entry.samples_ns) or ()
-
-
-def _median_of_medians(rounds: Sequence[Sequence[float]]) -> float:
-    return stats.summarize([stats.summarize(samples).median for samples in rounds]).median
 
 
 def _cautions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:

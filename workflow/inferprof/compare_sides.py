@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
+
 from inferprof import bundles, documents, registry, stats
 from inferprof.case import Case
 from inferprof.documents import Accuracy
@@ -32,6 +34,8 @@ class Side:
     accuracy: Mapping[str, Accuracy]
     unlisted: Sequence[str] = ()
     """Cases with a record that none of its studies has: earlier ones left them, or other configs."""
+    planned: frozenset[str] | None = None
+    """Cases that its studies were to run, whether they did or not; None where it holds no cases.csv."""
     damaged: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(machine, case) → what is wrong with its files that can't be read as records."""
     unread: Sequence[str] = ()
@@ -71,6 +75,7 @@ def read(path: Path) -> Side:
             raise UserError(f"{path} holds round {number} of {case} on {machine} twice: move the copied folder away")
         unread: list[str] = []
         accuracy: dict[str, Accuracy] = {}
+        listed: set[str] = set()
         planned: set[str] = set()
         beside = {"accuracy": sorted(folder.parent.glob(GRAPHS)), "cases": sorted(folder.parent.glob(CASES))}
         for file in (beside if of_machine else files)["accuracy"]:
@@ -78,9 +83,14 @@ def read(path: Path) -> Side:
                 accuracy[f"{file.parent.name}/{file.name.split('.')[0]}"] = documents.read(file, "accuracy")
         for file in (beside if of_machine else files)["cases"]:
             with _or_said(unread):
-                planned |= _cases(file)
+                cases = [
+                    (str(Case(*(row[key] for key in CASE_KEY))), row["outcome"]) for row in rows_of(read_cases(file))
+                ]
+                listed |= {case for case, _ in cases}
+                planned |= {case for case, outcome in cases if outcome == "run"}
         measured = {record.case.path for record in records}
-        return Side(records, accuracy, sorted(measured - planned) if planned else (), damaged, unread)
+        unlisted = sorted(measured - listed) if listed else ()
+        return Side(records, accuracy, unlisted, frozenset(planned) if listed else None, damaged, unread)
 
 
 def _files_below(folder: Path) -> dict[str, list[Path]]:
@@ -119,8 +129,57 @@ def fidelity(a: Side, b: Side) -> Fidelity:
     return Fidelity(len(judged), tuple((graph, str(b.accuracy[graph].reason)) for graph in lost))
 
 
-def _cases(file: Path) -> set[str]:
-    return {str(Case(*(row[key] for key in CASE_KEY))) for row in rows_of(read_cases(file))}
+def of_variants(a: Side, b: Side, variants: tuple[str, str]) -> tuple[Side, Side, int]:
+    """A's cases of the first variant and B's of the second, all under its name, and how many cases are left out.
+
+    Left out is what no study of the other folder runs with the other variant: it is not missing.
+
+    Raises UserError where nothing was measured with a variant.
+    """
+    a, b = (_of_variant(side, variant, variants[1]) for side, variant in zip((a, b), variants, strict=True))
+    alone = {
+        case
+        for own, other in ((a, b), (b, a))
+        for case in _held(own) - _held(other)
+        if other.planned is not None and case not in other.planned
+    }
+    kept_a, kept_b = (
+        replace(
+            side,
+            records=[record for record in side.records if record.case.path not in alone],
+            damaged={key: why for key, why in side.damaged.items() if key[1] not in alone},
+        )
+        for side in (a, b)
+    )
+    return kept_a, kept_b, len(alone)
+
+
+def _of_variant(side: Side, variant: str, name: str) -> Side:
+    """A side's cases of a variant, which is called `name` then."""
+
+    def renamed(path: str) -> str:
+        return str(replace(Case.from_path(path), variant=name))
+
+    def is_own(path: str) -> bool:
+        return Case.from_path(path).variant == variant
+
+    own = [record for record in side.records if record.case.variant == variant]
+    if not own:
+        measured = sorted({record.case.variant for record in side.records})
+        raise UserError(f"--variants: nothing was measured with {variant}; there is: {', '.join(measured)}")
+    of_name = msgspec.structs.replace
+    return replace(
+        side,
+        records=[of_name(record, case=of_name(record.case, variant=name)) for record in own],
+        unlisted=[renamed(case) for case in side.unlisted if is_own(case)],
+        planned=None if side.planned is None else frozenset(renamed(c) for c in side.planned if is_own(c)),
+        damaged={(machine, renamed(case)): why for (machine, case), why in side.damaged.items() if is_own(case)},
+    )
+
+
+def _held(side: Side) -> set[str]:
+    """The cases of which a side has files."""
+    return {record.case.path for record in side.records} | {case for _, case in side.damaged}
 
 
 DIFFER: Final = 1 + stats.ONE_ROUND_THRESHOLD

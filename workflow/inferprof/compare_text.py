@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from inferprof.compare import CaseComparison, Comparison, Difference
+from inferprof.compare import TIMES, CaseComparison, Comparison, Difference
 from inferprof.units import NS_PER_MS
 
 MEASURE_AGAIN = (
@@ -24,8 +24,10 @@ def render(comparison: Comparison) -> str:
         f"Comparison of A and B\n=====================\nA: {comparison.a}\nB: {comparison.b}",
         _differences(comparison.differences),
         *_lacking(comparison.cases),
+        *_alone(comparison),
         *_unlisted(comparison.unlisted),
         *("\n".join(_wrapped(f"Not compared: {why}", "", "  ")) for why in comparison.unread),
+        "\n".join(_wrapped(f"{TIMES}.", "", "")),
         "\n".join(line for case in comparison.cases for line in _case(case)),
         _outcome(comparison),
     ]
@@ -49,6 +51,14 @@ def _lacking(cases: Sequence[CaseComparison]) -> Iterator[str]:
             yield "\n".join([f"{side} lacks {len(names)} of {other}'s cases:", *names])
 
 
+def _alone(comparison: Comparison) -> Iterator[str]:
+    """How many cases the variants leave out."""
+    if comparison.alone and comparison.asked.variants:
+        cases = "1 case is" if comparison.alone == 1 else f"{comparison.alone} cases are"
+        pair = " and ".join(comparison.asked.variants)
+        yield f"{cases} left out, which no study here runs in both variants, {pair}."
+
+
 def _unlisted(cases: Sequence[str]) -> Iterator[str]:
     """The cases that no study asked for any more: what stands in a folder is compared."""
     if cases:
@@ -63,14 +73,14 @@ def _case(compared: CaseComparison) -> Iterator[str]:
     """The name, what was measured, and what the verdict rests on and what to beware of."""
     yield str(compared.case)
     ratio = compared.ratio
-    if ratio is None or compared.a_median is None or compared.b_median is None:
+    if ratio is None:
         yield f"  {compared.verdict}"
     else:
         yield (
             f"  {ratio.verdict}: B/A {ratio.estimate:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), "
-            f"{_milliseconds(compared.a_median)} ms and {_milliseconds(compared.b_median)} ms by {compared.boundary}"
+            f"A {_milliseconds(ratio.a)} ms, B {_milliseconds(ratio.b)} ms by {compared.boundary}"
         )
-    for reason in filter(None, (ratio.reason if ratio else "", compared.note)):
+    for reason in compared.reasons:
         yield from _wrapped(reason, "    ", "    ")
 
 

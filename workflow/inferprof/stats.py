@@ -221,8 +221,13 @@ def block_medians(samples: Samples, blocks: int = BLOCKS) -> np.ndarray[Any, Any
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time of B / time of A with its 95 % interval. `verdict` is about B: above 1 it is slower."""
+    """Time of B / time of A with its 95 % interval. `verdict` is about B: above 1 it is slower.
 
+    a, b: geometric means of the rounds' medians, in the samples' unit; the estimate is their quotient.
+    """
+
+    a: float
+    b: float
     estimate: float
     low: float
     high: float
@@ -245,9 +250,12 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
         raise ValueError(f"rounds must be paired: {len(a_rounds)} of A, {len(b_rounds)} of B")
     if not all(_are_times(samples) for samples in (*a_rounds, *b_rounds)):
         raise ValueError("samples must be finite and above 0")
-    if all(np.array_equal(a, b) for a, b in zip(a_rounds, b_rounds, strict=True)):
-        return Ratio(1.0, 1.0, 1.0, 1.0, len(a_rounds), "same", IDENTICAL)
-    logs = np.array([math.log(np.median(b) / np.median(a)) for a, b in zip(a_rounds, b_rounds, strict=True)])
+    a, b = (np.array([np.median(samples) for samples in rounds]) for rounds in (a_rounds, b_rounds))
+    # Means relative to the first, so that equal medians keep their last digit.
+    mean_a, mean_b = (float(medians[0] * np.exp(np.log(medians / medians[0]).mean())) for medians in (a, b))
+    if all(map(np.array_equal, a_rounds, b_rounds)):
+        return Ratio(mean_a, mean_b, 1.0, 1.0, 1.0, 1.0, len(a_rounds), "same", IDENTICAL)
+    logs = np.log(b / a)
     estimate = float(logs.mean())
     if len(logs) == 1:
         low, high, detectable = _one_round(a_rounds[0], b_rounds[0])
@@ -255,15 +263,9 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
     else:
         low, high, detectable = _student(logs)
         verdict, why = _judge(estimate, (low, high), detectable, threshold)
-    return Ratio(
-        estimate=math.exp(estimate),
-        low=math.exp(low),
-        high=math.exp(high),
-        detectable=math.exp(detectable),
-        rounds=len(logs),
-        verdict=verdict,
-        reason=why,
-    )
+        why += f"; {len(logs)} rounds" if verdict == "undecided" else ""
+    exp = math.exp
+    return Ratio(mean_a, mean_b, exp(estimate), exp(low), exp(high), exp(detectable), len(logs), verdict, why)
 
 
 def far_apart(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples]) -> bool:
@@ -327,13 +329,14 @@ def _judge(
     if -margin < low and high < margin:
         return "same", f"the interval lies within ±{threshold:.1%}"
     if math.isinf(detectable):
-        return "undecided", "too few samples"
+        return "undecided", f"too few samples in a round: an interval needs {FEWEST}"
+    smallest = f"the smallest detectable difference, {math.expm1(detectable):.1%}"
     if low <= 0 <= high:
-        return "undecided", f"the interval contains 1; smallest detectable difference {math.expm1(detectable):.1%}"
+        return "undecided", f"the interval contains 1 and reaches beyond ±{threshold:.1%}; {smallest}"
     if abs(estimate) < detectable:
-        return "undecided", f"below the smallest detectable difference of {math.expm1(detectable):.1%}"
+        return "undecided", f"the interval excludes 1, but the ratio is below {smallest}"
     if abs(estimate) < margin:
-        return "undecided", f"below the threshold of {threshold:.1%}"
+        return "undecided", f"the interval reaches over the threshold of {threshold:.1%}, the ratio does not"
     return ("slower", "the interval lies above 1") if estimate > 0 else ("faster", "the interval lies below 1")
 
 

@@ -177,7 +177,7 @@ def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarra
     """Whether the outputs are those that `expect` computed. Nothing where no reference is given."""
     if request.reference is None:
         return {}
-    from inferprof.model import accuracy, expected
+    from inferprof.model import accuracy, collapse, expected
 
     progress.step("compare outputs")
     try:
@@ -186,7 +186,9 @@ def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarra
         return {"outputs_match": SelfCheck(not_measured=str(error))}
     precision: Precision = registry.look_up("precision", request.rounds_like, registry.precisions())
     distances = {name: accuracy.distance(array, outputs[name])["sqnr_db"] for name, array in outputs_expected.items()}
-    outcome, reason = accuracy.judge(distances, [], precision.tolerance)
+    lost = {name: collapse.without_numbers(array, outputs[name]) for name, array in outputs_expected.items()}
+    reasons = [f"output {name}: {why}" for name, why in lost.items() if why]
+    outcome, reason = accuracy.judge(distances, reasons, precision.tolerance)
     return {"outputs_match": SelfCheck(outcome != "fail", f"{reason} (against {source})")}
 
 

@@ -6,20 +6,22 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from tests.unit.facts import naming
+from tests.unit.facts import mentions, naming
 from tests.unit.report.conftest import Results
 
 from inferprof import documents, study
 from inferprof.best import hand_over
+from inferprof.documents.trail import Step
 from inferprof.machine.hardware import Gpu, Machine
 
 GPU = Gpu("NVIDIA H200", (9, 0), 141 * 10**9, "GPU-0", "580.0")
 BOX = "cpu-sample-0123abcd"
-BASELINE = "fp32/ort_cpu/default"
+BASELINE, FP16 = "fp32/ort_cpu/default", "fp16/ort_cpu/default"
 
 
 def handed_over(repository: Path, root: Path, best: str, options: dict[str, Any], *, gpu: bool = True) -> str:
@@ -35,20 +37,10 @@ def handed_over(repository: Path, root: Path, best: str, options: dict[str, Any]
     record = results.record(case, 0) | {"outputs": {"logits": {"shape": [1, 1000], "dtype": "float32"}}}
     record["inputs"] = {"pixel_values": {"shape": [1, 3, 224, 224], "dtype": "float32"}}
     results.write(f"{BOX}/benchmark/{case}/r0.json", record)
-    trail = documents.Trail(
-        model="vit_tiny",
-        shape="b1",
-        best=best,
-        baseline=BASELINE,
-        median_ns=1e6,
-        low_ns=9e5,
-        high_ns=1.1e6,
-        status="ok",
-        stopped="",
-        ended="tolerance",
-        options=options,
-    )
-    return hand_over.program(of, root, trail)
+    content = {"model": "vit_tiny", "shape": "b1", "best": best, "baseline": BASELINE, "ended": "tolerance"}
+    times: dict[str, Any] = {"median_ns": 1e6, "low_ns": 9e5, "high_ns": 1.1e6}
+    trail = documents.Trail(**content, **times, status="ok", stopped="", options=options)
+    return hand_over.program(of, root, trail, root / BOX / "best/vit_tiny.py")
 
 
 def imported(text: str) -> set[str]:
@@ -106,11 +98,11 @@ def test_the_program_of_each_runtime_has_the_winners_settings(
     repository: Path, tmp_path: Path, best: str, options: dict[str, Any], modules: set[str], lines: list[str]
 ) -> None:
     text = handed_over(repository, tmp_path, best, options)
-    own = {"__future__", "os", "statistics", "time", "pathlib", "numpy"}
+    own = {"__future__", "os", "sys", "statistics", "time", "pathlib", "numpy"}
     assert imported(text) - own == modules
     said = text.replace("'", '"')
     assert [line for line in lines if line not in said] == []
-    assert "Path(__file__).resolve().parents" in text or "torch" in best
+    assert "Path(__file__).resolve().parent / " in text or "torch" in best
     assert ("Unproven" in text) == ("tensorrt" in best)
 
 
@@ -129,6 +121,44 @@ def test_the_heading_has_the_same_for_onnxruntime_perf_test(
     repository: Path, tmp_path: Path, best: str, options: dict[str, Any], flags: str
 ) -> None:
     assert f"\nonnxruntime_perf_test {flags}\n" in handed_over(repository, tmp_path, best, options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({}, "the fastest that a search confirmed."),
+        ({"best": BASELINE}, "the baseline, since a search confirmed nothing faster."),
+        ({"best": BASELINE, "ended": None}, "not chosen by a search."),
+        (
+            {"ended": None, "steps": [Step(BASELINE, FP16, "kept", "p")]},
+            "the best so far of a search that has not ended.",
+        ),
+    ],
+)
+def test_the_heading_says_whether_a_search_chose(changes: dict[str, Any], title: str) -> None:
+    content = {"best": FP16, "ended": "tolerance", **changes}
+    trail = documents.Trail(model="vit", shape="b1", baseline=BASELINE, status="ok", stopped="", **content)
+    assert hand_over.title(trail) == f"vit at b1 as {trail.best}: {title}"
+
+
+def test_the_program_finds_its_model_from_where_it_lies_or_is_told(repository: Path, tmp_path: Path) -> None:
+    file = tmp_path / "results" / BOX / "best" / "vit_tiny.py"
+    text = handed_over(repository, tmp_path / "results", BASELINE, {}, gpu=False)
+    (model,) = (line for line in text.splitlines() if line.startswith("MODEL"))
+    for argument in ("", "elsewhere.onnx"):
+        namespace: dict[str, Any] = {
+            "Path": Path,
+            "__file__": str(file),
+            "sys": SimpleNamespace(argv=["p", argument][: 1 + bool(argument)]),
+        }
+        exec(model, namespace)
+        expected = Path(argument) if argument else tmp_path / "results/onnx/vit_tiny/fp32.onnx"
+        assert namespace["MODEL"].resolve() == expected.resolve()
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="utf-8")
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True)
+    assert done.returncode == 1 and mentions(done.stderr, "fp32.onnx", "is not there", "vit_tiny.py FILE")
+    assert done.stderr.count("\n") == 1
 
 
 def test_what_no_program_is_written_for_says_so_when_it_runs(repository: Path, tmp_path: Path) -> None:

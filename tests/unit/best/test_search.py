@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
+import statistics
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.unit import made_records
-from tests.unit.facts import naming
+from tests.unit.facts import mentions, naming
 from tests.unit.report.conftest import Results
 
 from inferprof import documents, study
@@ -314,7 +316,7 @@ def test_per_item_a_larger_batch_is_a_change_and_its_time_counts_by_the_item(
     assert (trail.best, trail.per) == (f"{BASELINE}/b8", "item")
     assert trail.steps[-1].decision == "confirmed" and trail.steps[-1].gain == pytest.approx(0.5, abs=0.02)
     assert trail.median_ns == pytest.approx(5e6, rel=0.05)
-    assert "for each of 8 items" in hand_over.program(of, tmp_path, trail)
+    assert "for each of 8 items" in hand_over.program(of, tmp_path, trail, tmp_path / "p.py")
     call = study.plan({**given, "best": {"budget_min": 1000}}, repository / "models", machine)
     begin = space.baseline(call, "vit_tiny", "b1")
     assert {spot.case.shape for spot in space.neighbours(call, begin, [])} == {"b1"}
@@ -337,9 +339,27 @@ def test_what_the_baseline_began_with_is_a_change_to_take_back(repository: Path,
 def test_the_program_has_the_winners_settings_and_imports_nothing_of_ours(repository: Path, tmp_path: Path) -> None:
     box, of = Box(tmp_path, two_wins), planned(repository)
     trail = box.search(of)
-    text = hand_over.program(of, tmp_path, trail)
+    text = hand_over.program(of, tmp_path, trail, tmp_path / BOX / "best/vit_tiny.py")
     compile(text, "vit_tiny.py", "exec")
     assert "import inferprof" not in text and "from inferprof" not in text
     assert "options.intra_op_num_threads = 1\n" in text
     assert 'options.add_session_config_entry("session.intra_op.allow_spinning", "0")' in text
-    assert 'Path(__file__).resolve().parents[2] / "onnx/vit_tiny/fp32.onnx"' in text
+    assert 'Path(__file__).resolve().parent / "../../onnx/vit_tiny/fp32.onnx"' in text
+
+
+def test_without_a_search_the_program_has_the_median_of_all_rounds_of_the_study(
+    repository: Path, tmp_path: Path
+) -> None:
+    box, of = Box(tmp_path, lambda _: 5.0, spread=0.2), planned(repository)
+    search_of = search.Search(of, tmp_path, "vit_tiny")
+    with pytest.raises(UserError, match=naming("--program", "vit_tiny", "not measured")):
+        hand_over.program(of, tmp_path, search_of.advance(), tmp_path / "p.py")
+    rounds = search_of.rounds
+    for number in range(3):
+        box.make(rounds.file(search_of.baseline, number))
+    trail = search.Search(of, tmp_path, "vit_tiny").advance()
+    samples = [rounds.samples(search_of.baseline, number) for number in range(3)]
+    assert trail.ended is None and trail.median_ns == statistics.median(itertools.chain(*samples))
+    assert abs(trail.median_ns - statistics.median(samples[0])) > 1e4
+    text = hand_over.program(of, tmp_path, trail, tmp_path / "p.py")
+    assert mentions(text, "not chosen by a search", f"{trail.median_ns / 1e6:.4g} ms")

@@ -30,6 +30,11 @@ def test_values_that_are_not_finite_are_counted_by_output(dtype, bad):
     assert check == SelfCheck(False, "bad: 1 of 3 values are NaN or infinite")
 
 
+def test_half_of_a_complex_number_that_is_not_finite_is_counted():
+    check = selfcheck.outputs_finite({"y": np.array([1, complex(0, np.nan)], np.complex64)})
+    assert check == SelfCheck(False, "y: 1 of 2 values are NaN or infinite")
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
 def test_integers_and_booleans_are_finite(dtype):
     assert selfcheck.outputs_finite({"y": np.ones(3, dtype)}) == SelfCheck(True, "1 outputs")

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.facts import states
+from tests.unit.facts import mentions, states
 
 from inferprof import processes
 from inferprof.case import Shape
+from inferprof.documents.graph import BESIDE_VARIATION
 from inferprof.errors import UserError
-from inferprof.model import accuracy, expected, validity
+from inferprof.model import accuracy, collapse, expected, validity
 from inferprof.model.accuracy import Outputs
 from inferprof.model.model_spec import InputSpec, ModelSpec, Task
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -49,6 +50,38 @@ def test_cosine_is_per_sample_and_keeps_the_worst() -> None:
     found = accuracy.distance(array([1.0, 0.0], [1.0, 0.0]), array([2.0, 0.0], [1.0, 1.0]))
     assert found["cosine_min"] == pytest.approx(0.5**0.5)
     assert found["cosine_mean"] == pytest.approx((1 + 0.5**0.5) / 2)
+
+
+def around_a_constant(change: float) -> np.ndarray[Any, Any]:
+    """Outputs of eight samples that differ by `change` around 10."""
+    return (10 + change * np.random.default_rng(0).standard_normal((8, 16))).astype(np.float32)
+
+
+@pytest.mark.parametrize(("lost", "outcome"), [(0.98, "warn"), (0.5, "warn"), (0.1, "pass"), (0.0, "pass")])
+def test_an_error_as_large_as_what_the_input_changes_is_no_plain_pass(lost: float, outcome: str) -> None:
+    expected = around_a_constant(1e-3)
+    actual = expected + lost * (expected.mean(axis=0) - expected)
+    found = compared(expected, actual.astype(np.float32))
+    assert found["outputs"]["y"]["sqnr_db"] is None or found["outputs"]["y"]["sqnr_db"] > 60
+    assert found["outcome"] == outcome
+    assert found["reason"].startswith(BESIDE_VARIATION) == (outcome == "warn")
+    if outcome == "warn":
+        assert found["outputs"]["y"]["variation_db"] == pytest.approx(-20 * np.log10(lost), abs=0.05)
+        assert mentions(found["reason"], f"{lost:.0%}", "output y", "SQNR")
+
+
+def test_what_never_changes_is_not_judged_by_its_changes() -> None:
+    for outputs in (np.full((8, 4), 10, np.float32), around_a_constant(1e-6), around_a_constant(1.0)[:1]):
+        found = compared(outputs, outputs + np.float32(0.01))
+        assert (found["outcome"], found["outputs"]["y"]["variation_db"]) == ("pass", None)
+
+
+def test_without_a_mean_the_variation_is_the_signal_and_a_format_is_judged_by_its_own_tolerance() -> None:
+    expected = np.array([[1.0, -1.0], [-1.0, 1.0]], np.float32)
+    there, here = Outputs({"y": expected}, "there"), Outputs({"y": expected + 0.5}, "here")
+    found = accuracy.compare(there, here, [], spec(), Tolerance(passes=6.0, warns=3.0, reason="four bits"))
+    assert found["outcome"] == "pass"
+    assert found["outputs"]["y"]["variation_db"] == pytest.approx(found["outputs"]["y"]["sqnr_db"])
 
 
 def test_identical_outputs_pass_and_have_no_finite_sqnr() -> None:
@@ -91,7 +124,7 @@ def test_a_collapse_fails_by_name(actual: np.ndarray[Any, Any], reason: str) -> 
 
 
 def test_fewer_nans_than_in_fp32_are_no_collapse() -> None:
-    assert accuracy.collapse(array([NAN, 2.0], [NAN, 4.0]), array([1.0, 2.0], [NAN, 4.0])) is None
+    assert collapse.of(array([NAN, 2.0], [NAN, 4.0]), array([1.0, 2.0], [NAN, 4.0])) is None
 
 
 def test_values_that_are_not_finite_in_fp32_hide_no_error_of_the_others() -> None:
@@ -109,7 +142,7 @@ def test_where_fp32_itself_gives_nan_the_verdict_is_no_plain_pass() -> None:
 
 
 def test_a_value_that_is_no_number_any_more_is_found_beside_one_that_became_a_number() -> None:
-    assert accuracy.collapse(array([NAN, 2.0], [3.0, 4.0]), array([1.0, 2.0], [NAN, 4.0])) == "NaN in 1 of 4 values"
+    assert collapse.of(array([NAN, 2.0], [3.0, 4.0]), array([1.0, 2.0], [NAN, 4.0])) == "NaN in 1 of 4 values"
 
 
 def test_where_fp32_gives_nothing_finite_nothing_passes() -> None:
@@ -118,8 +151,8 @@ def test_where_fp32_gives_nothing_finite_nothing_passes() -> None:
 
 
 def test_a_scalar_collapses_as_any_other_output_does() -> None:
-    assert accuracy.collapse(np.array(2.0), np.array(NAN)) == "all NaN"
-    assert accuracy.collapse(np.array(2.0), np.array(3.0)) is None
+    assert collapse.of(np.array(2.0), np.array(NAN)) == "all NaN"
+    assert collapse.of(np.array(2.0), np.array(3.0)) is None
 
 
 def test_a_scalar_output_has_a_distance() -> None:
@@ -128,7 +161,7 @@ def test_a_scalar_output_has_a_distance() -> None:
 
 
 def test_an_output_that_is_constant_in_fp32_too_is_no_collapse() -> None:
-    assert accuracy.collapse(array([7.0, 7.0]), array([7.0, 7.0])) is None
+    assert collapse.of(array([7.0, 7.0]), array([7.0, 7.0])) is None
 
 
 # --- running ---------------------------------------------------------------------------------------------------

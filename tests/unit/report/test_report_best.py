@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+from tests.unit.facts import mentions
 from tests.unit.report.conftest import Results, evidence_of
 
 from inferprof.diagnosis.run import plain
 from inferprof.documents.diagnosed import Gain
 from inferprof.documents.trail import Step, Trail
+from inferprof.report import answers
+from inferprof.report.answers import Answer
 from inferprof.report.model import Table, Text
 from inferprof.report.sections import best
 
@@ -46,6 +51,55 @@ def test_each_step_is_a_row_with_what_was_predicted_and_what_came(tmp_path: Path
     )
     assert [kept[name].value for name in numbers] == [25.0, 20.0, 30.0, 4, 12.5, 50.0]
     assert dropped["decision"].text == "dropped" and dropped["gain_percent"].value is None
+
+
+def searched(results: Results, **changes: Any) -> Answer:
+    """The answer of a study whose search confirmed ONE_THREAD at 7 ms."""
+    duel = Step(BASELINE, ONE_THREAD, "confirmed", "p", 4, 0.22, 0.2, 0.24)
+    content = {"shape": "b8", "baseline": BASELINE, "best": ONE_THREAD, "median_ns": 7e6, "ended": "tolerance"}
+    trail = Trail(model="vit", stopped="done", steps=[duel], **{**content, **changes})
+    results.write(f"{results.machine}/best/vit.json", plain(trail))
+    (answer,) = answers.of(evidence_of(results))
+    return answer
+
+
+def test_what_a_search_confirmed_is_the_headline(tmp_path: Path) -> None:
+    answer = searched(studied(tmp_path))
+    assert answer.use.startswith(ONE_THREAD) and answer.card.mark is None
+    assert mentions(
+        answer.use, "7.000 ms", "22.0% less", BASELINE, "20.0% to 24.0%", "confirmed", "search", BASELINE, "9.22 ms"
+    )
+    assert answer.why.startswith(f"of {BASELINE}")
+
+
+def test_it_is_the_headline_where_the_study_itself_is_in_doubt(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    waited = {"yardstick_ns": [9e6], "yardstick_cpu_ns": [6e6], "steal": {"percent": 0.0}}
+    results.ok(f"vit/{BASELINE}/b8", 9.0, host=waited)
+    results.plan()
+    answer = searched(results)
+    assert answer.best is None and answer.card.mark is None
+    assert answer.use.startswith(ONE_THREAD) and mentions(answer.use, "nothing yet", BASELINE, "in doubt")
+
+
+def test_it_is_the_headline_of_a_study_that_measured_nothing_itself(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for shape in ("b8", "b64"):
+        results.failed(f"vit/{BASELINE}/{shape}", "out of memory")
+    results.plan()
+    answer = searched(results)
+    assert answer.shape == "b8" and mentions(answer.use, ONE_THREAD, "nothing, no case was measured")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"median_ns": 12e6}, {"best": BASELINE}, {"ended": None}, {"boundary": "device"}, {"shape": "b1"}]
+)
+def test_a_search_that_is_slower_or_confirmed_nothing_here_does_not_lead(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    answer = searched(studied(tmp_path), **changes)
+    assert answer.use.startswith(BASELINE)
+    assert ("The search" in answer.use) == ("median_ns" in changes)
 
 
 def test_without_a_search_there_is_no_section(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.facts import facts, states
+from tests.unit.facts import facts, mentions, states
 from tests.unit.report.conftest import evidence_of
 
-from inferprof.documents.graph import NAN_IN_FP32
+from inferprof.documents.graph import BESIDE_VARIATION, NAN_IN_FP32
 from inferprof.report import fidelity, winner
 from inferprof.report.compose import content_of
 from inferprof.report.evidence import Evidence
@@ -82,6 +82,14 @@ def test_the_graph_says_nothing_of_weights_that_torch_quantizes(results) -> None
     assert (first.name, first.fidelity.sentence) == ("fp16/torch_eager/narrow", f"not measured: {why}")
     assert fidelity.of(found, "block", "fp16").outcome == "fail"
     assert f"Not measured: {why}." in texts(content_of(accuracy.ACCURACY, found))
+
+
+def test_the_answer_says_that_an_error_is_large_beside_what_the_input_changes(results) -> None:
+    results.ok("block/fp16/ort_cuda/plain/b1", 1.0, gpu=True)
+    reason = f"{BESIDE_VARIATION}, 98% of the standard deviation over samples of output y: output y: SQNR 62.0 dB"
+    results.accuracy("block", "fp16", 62.0, "warn", reason=reason)
+    lines = texts(content_of(answer.SECTION, load(results)))
+    assert any(mentions(line, "warn", BESIDE_VARIATION, "98%", "output y") for line in lines)
 
 
 @pytest.mark.parametrize("fastest", ["fp16", "fp32"])

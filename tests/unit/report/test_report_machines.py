@@ -65,6 +65,15 @@ def test_each_machine_is_compared_with_the_first_case_by_case(tmp_path: Path) ->
     assert float(faster[0]["left_ms"]) == pytest.approx(2 * float(faster[0]["right_ms"]), rel=0.01)
 
 
+def test_an_undecided_case_says_why(tmp_path: Path) -> None:
+    on(tmp_path, "left", 1.0).plan()
+    waited = {"yardstick_ns": [9e6], "yardstick_cpu_ns": [6e6], "steal": {"percent": 0.0}}
+    on(tmp_path, "right", 0.5, host=waited).plan()
+    text = written(tmp_path, "left", "right")
+    assert mentions(text, "Undecided: vit_tiny/fp16/ort_cuda/default/b8", "not called faster", "B: its thread waited")
+    assert mentions(text, "geometric means of the rounds' medians")
+
+
 def test_conditions_that_were_not_the_same_are_named_first(tmp_path: Path) -> None:
     on(tmp_path, "left", 1.0).plan()
     older = {"git": "0123abcd", "packages": {"tensorrt": "10.8"}, "gpu": {"name": "H100", "driver": "570"}}

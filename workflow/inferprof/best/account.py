@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,8 +187,9 @@ class Account:
 
     def trail(self, ended: Ended | None, why: str, asked: list[str] | None = None) -> Trail:
         """The trail so far. ended: None where it waits for the files `asked`."""
-        medians = self._last_medians()
-        low, high = _of_one_more(medians)
+        spent_s = self.rounds.spent_s
+        rounds = self._last_rounds()
+        low, high = _of_one_more(self.rounds.medians(self.best, *rounds))
         ideas = list(self._ideas()) if ended and ended != "failed" else []
         return Trail(
             model=self.model,
@@ -199,7 +199,7 @@ class Account:
             baseline=self.baseline.name,
             best=self.best.name,
             options=dict(self.best.variant.options),
-            median_ns=statistics.median(medians) if medians else None,
+            median_ns=self.rounds.median(self.best, *rounds) if rounds else None,
             low_ns=low,
             high_ns=high,
             status="failed" if ended == "failed" else "ok",
@@ -208,19 +208,18 @@ class Account:
             stopped=why,
             steps=self.steps,
             asked=asked or [],
-            spent_s=self.rounds.spent_s,
+            spent_s=spent_s,
             next=[idea for idea in ideas if idea.change.by in PLANNED],
             yours=[idea for idea in ideas if idea.change.by not in PLANNED],
         )
 
-    def _last_medians(self) -> list[float]:
-        """Of the best case: those of the rounds that confirmed it, else of the search's, else of its first."""
+    def _last_rounds(self) -> Sequence[int]:
+        """Of the best case: those that confirmed it, else those of the search, else those of the study."""
         last = last_duel(self.steps)
         if last is not None and last.candidate == self.best.name and last.rounds:
             base = first_round(self.baseline, self.best, CONFIRM)
-            return self.rounds.medians(self.best, *range(base + 1, base + last.rounds + 1))
-        own = self.rounds.of_search(self.best) or [0]
-        return self.rounds.medians(self.best, *own) if self.rounds.samples(self.best, own[0]) else []
+            return range(base + 1, base + last.rounds + 1)
+        return self.rounds.of_search(self.best) or self.rounds.of_study(self.best)
 
     def _ideas(self) -> Iterator[Idea]:
         """What the diagnosis of the best case advises and the search did not do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pprint
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from inferprof.best.space import Spot, baseline
 from inferprof.case import Case, Shape, Variant
 from inferprof.documents import Record, Trail
 from inferprof.documents.trail import last_duel
+from inferprof.errors import UserError
 from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.model.whole_masks import register_whole_masks
 from inferprof.study import Study
@@ -62,16 +64,18 @@ class Winner:
         return str(self.spot.variant.options.get("threads", "len(os.sched_getaffinity(0))"))
 
 
-def program(study: Study, results: Path, trail: Trail) -> str:
-    """The program of the best case that a search found."""
+def program(study: Study, results: Path, trail: Trail, file: Path) -> str:
+    """The program of a search's best case so far, to be written to `file`.
+
+    Raises UserError where no round of that case was measured.
+    """
     import jinja2
 
     if trail.ended == "failed":
         return f"raise SystemExit({trail.reason!r})\n"
     winner = _winner(study, results, trail)
     if reason := _unwritten(winner):
-        title = f"{trail.model} at {trail.shape}, the way inferprof found it fastest: {trail.best}."
-        return "\n".join([f'"""{title}\n', *heading(winner), '"""\n', f"raise SystemExit({reason!r})\n"])
+        return "\n".join([f'"""{title(trail)}\n', *heading(winner), '"""\n', f"raise SystemExit({reason!r})\n"])
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("inferprof.best"),
         autoescape=False,  # Python, and no page
@@ -81,10 +85,10 @@ def program(study: Study, results: Path, trail: Trail) -> str:
         keep_trailing_newline=True,
     )
     own = {"ort": _of_ort, "torch": _of_torch, "tensorrt": _of_tensorrt}[winner.family](winner)
+    if own["file"]:
+        own["file"] = os.path.relpath((results / own["file"]).resolve(), file.resolve().parent)
     text = environment.get_template(f"{winner.family}.py.j2").render(
-        model=trail.model,
-        shape=winner.spot.case.shape,
-        best=trail.best,
+        title=title(trail),
         heading=[*heading(winner), *flags_elsewhere(winner)],
         inputs={item.name: _expression(item, winner.record) for item in winner.spec.inputs},
         pinned=winner.spot.variant.options.get("placement") == "pinned",
@@ -120,7 +124,7 @@ def _of_ort(winner: Winner) -> dict[str, Any]:
     return {
         "plugin": ort_tensorrt_rtx.PLUGIN if on_plugin else None,
         "plugin_options": ort_tensorrt_rtx.of_provider(profile, variant, None) if on_plugin else None,
-        "file": f"engine/{case}.engine" if on_plugin else f"onnx/{case.model}/{case.precision}.onnx",
+        "file": _engine(winner) if on_plugin else f"onnx/{case.model}/{case.precision}.onnx",
         "providers": None if on_plugin else pprint.pformat(providers, width=WIDTH, sort_dicts=False),
         "outputs": None if case.backend == "ort_cpu" else _arrays(winner.record.outputs),
         "tf32": int(variant.flag("tf32")) if "tensorrt" in case.backend else None,
@@ -143,6 +147,7 @@ def _of_torch(winner: Winner) -> dict[str, Any]:
     kernel = torch_options.SDPA.given(variant)
     kinds = winner.spec.inputs
     return {
+        "file": None,
         "library": spec.source if spec.source in ("timm", "torchvision", "transformers") else None,
         "device": "cuda" if on_gpu else "cpu",
         "dtype": DTYPES[winner.spot.case.precision],
@@ -184,8 +189,12 @@ def _module(spec: ModelSpec) -> list[str]:
 
 def _of_tensorrt(winner: Winner) -> dict[str, Any]:
     """TensorRT's engine, as its documentation runs it."""
-    case = winner.spot.case
-    return {"module": case.backend, "file": f"engine/{case}.engine", "graph": winner.spot.variant.flag("cuda_graph")}
+    spot = winner.spot
+    return {"module": spot.case.backend, "file": _engine(winner), "graph": spot.variant.flag("cuda_graph")}
+
+
+def _engine(winner: Winner) -> str:
+    return f"{winner.study.machine.slug}/engine/{winner.spot.case}.engine"
 
 
 def _winner(study: Study, results: Path, trail: Trail) -> Winner:
@@ -196,21 +205,36 @@ def _winner(study: Study, results: Path, trail: Trail) -> Winner:
     rounds = Rounds(results, study.machine.slug, trail.boundary, float(study.protocol["limit_s"]))
     begin = baseline(study, str(trail.model), str(trail.shape))
     record = rounds.record(spot, first_round(begin, spot, CONFIRM) + 1) or rounds.record(spot, 0)
-    assert record is not None  # it is the best by these very records
+    if record is None:
+        raise UserError(
+            f"--program: {trail.best} of {trail.model} at {trail.shape} was not measured: run the study first"
+        )
     return Winner(study, trail, spot, record)
 
 
 # --- the heading -----------------------------------------------------------------------------------------------
 
 
+def title(trail: Trail) -> str:
+    """What runs, and whether a search chose it."""
+    if trail.ended is None:
+        chosen = "the best so far of a search that has not ended" if trail.steps else "not chosen by a search"
+    elif trail.best == trail.baseline:
+        chosen = "the baseline, since a search confirmed nothing faster"
+    else:
+        chosen = "the fastest that a search confirmed"
+    return f"{trail.model} at {trail.shape} as {trail.best}: {chosen}."
+
+
 def heading(winner: Winner) -> Iterator[str]:
     """What was measured, on what."""
     trail, case = winner.trail, winner.spot.case
-    median, low, high = ((ns or 0) / NS_PER_MS for ns in (trail.median_ns, trail.low_ns, trail.high_ns))
     items = f" for each of {winner.spot.batch} items" if trail.per == "item" else ""
-    yield f"Measured by {trail.boundary}: {median:.4g} ms{items}" + (
-        f"; the median of one more process lies between {low:.4g} and {high:.4g} ms in 95 of 100." if high else "."
-    )
+    took = f"{trail.median_ns / NS_PER_MS:.4g} ms{items}" if trail.median_ns else "not measured"
+    if trail.low_ns and trail.high_ns:
+        low, high = (f"{ns / NS_PER_MS:.4g}" for ns in (trail.low_ns, trail.high_ns))
+        took += f"; the median of one more process lies between {low} and {high} ms in 95 of 100"
+    yield f"Measured by {trail.boundary}: {took}."
     last = last_duel(trail.steps)
     if last and last.gain is not None and last.low is not None and last.high is not None:
         yield f"Over {trail.baseline} it saves {last.gain:.1%} ({last.low:.1%} to {last.high:.1%}): {last.decision}."

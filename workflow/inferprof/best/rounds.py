@@ -162,10 +162,21 @@ class Rounds:
         numbers = [int(path.stem[1:]) for path in map(Path, self._records) if path.parent == folder]
         return sorted(number for number in numbers if number >= OF_DUELS and self.samples(spot, number))
 
+    def of_study(self, spot: Spot) -> list[int]:
+        """The rounds of a case that a study measured, which are those of its report."""
+        files = Path(self.file(spot, 0)).parent.glob("r*.json")
+        numbers = sorted(int(path.stem[1:]) for path in files if path.stem[1:].isdecimal())
+        return [number for number in numbers if number < OF_DUELS and self.samples(spot, number)]
+
     def medians(self, spot: Spot, *numbers: int) -> list[float]:
         """The median of each of these rounds, ns."""
         items = spot.batch if self.per_item else 1
         return [statistics.median(self.samples(spot, number)) / items for number in numbers]
+
+    def median(self, spot: Spot, *numbers: int) -> float:
+        """The median of all samples of these rounds, ns, as reports have it."""
+        samples = [sample for number in numbers for sample in self.samples(spot, number)]
+        return statistics.median(samples) / (spot.batch if self.per_item else 1)
 
     def latency_ns(self, spot: Spot, *numbers: int) -> float:
         """What a call takes by these rounds."""

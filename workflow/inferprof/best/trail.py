@@ -36,13 +36,27 @@ DECISIONS: Final[Mapping[duel.Verdict, Literal["kept", "dropped", "undecided", "
 
 @dataclass(frozen=True)
 class Candidate:
-    """A measured case: its medians by round, ns."""
+    """A measured case."""
 
     name: str
     frames: Frames
-    samples: tuple[float, ...]
-    """Of its first round."""
-    medians: Mapping[int, float]
+    rounds: Mapping[int, Sequence[float]]
+    """The samples of each round, ns."""
+
+    @property
+    def samples(self) -> Sequence[float]:
+        """Those of its first round."""
+        return self.rounds[min(self.rounds)]
+
+    @property
+    def medians(self) -> Mapping[int, float]:
+        """The median of each round, ns."""
+        return {number: statistics.median(samples) for number, samples in self.rounds.items()}
+
+    @property
+    def median(self) -> float:
+        """The median of all samples, ns, as reports have it."""
+        return statistics.median(sample for samples in self.rounds.values() for sample in samples)
 
 
 def of_results(results: Path, machine: str, model: str, shape: Shape, baseline: str) -> Trail:
@@ -69,7 +83,7 @@ def of_results(results: Path, machine: str, model: str, shape: Shape, baseline: 
         model=model,
         shape=shape.label,
         best=best,
-        median_ns=statistics.median(able[best].medians.values()),
+        median_ns=able[best].median,
         stopped=stopped(more, coming),
         steps=steps,
         more=more,
@@ -82,15 +96,13 @@ def candidates(of_cases: Iterator[Frames], shape: Shape) -> Iterator[Candidate]:
     """The cases at a shape that were measured from arrays on the host to arrays on the host."""
     for frames in of_cases:
         case = frames.case
-        times: dict[int, list[float]] = {}
+        times: dict[int, Sequence[float]] = {}
         for record in frames.records["record"]:
             boundary = record.boundaries and record.boundaries.end_to_end
             if boundary and boundary.samples_ns:
                 times[record.round] = boundary.samples_ns
         if case.shape == shape.label and times:
-            medians = {number: statistics.median(samples) for number, samples in sorted(times.items())}
-            first = times[min(times)]
-            yield Candidate(f"{case.precision}/{case.backend}/{case.variant}", frames, tuple(first), medians)
+            yield Candidate(f"{case.precision}/{case.backend}/{case.variant}", frames, times)
 
 
 def inaccurate(results: Path, case: Case) -> str | None:
@@ -171,7 +183,7 @@ def same(idea: Idea, other: Idea) -> bool:
 
 def worth(gain: Gain | None, best: Candidate) -> bool:
     """Whether a gain may be as large as the smallest that is looked for."""
-    return gain is not None and gain.high_ns >= duel.USUAL.least * statistics.median(best.medians.values())
+    return gain is not None and gain.high_ns >= duel.USUAL.least * best.median
 
 
 def rounds_until(rounds: int) -> int:

@@ -282,6 +282,8 @@ class Distance(Document):
     max_abs_error: NotNegative | None
     cosine_mean: Cosine | None = None
     max_abs_expected: NotNegative | None = None
+    variation_db: Number | None = None
+    """How far the error is below what changes from sample to sample; None where nothing does, or it is not known."""
 
 
 class Agreement(Document):
@@ -303,6 +305,9 @@ NOT_IN = "nothing in the graph is in"
 """How the reason begins of a graph that claims a format in which nothing could be quantized."""
 NAN_IN_FP32 = "fp32 itself gives NaN"
 """How the reason begins where the outputs that others are compared with are no numbers in part."""
+
+BESIDE_VARIATION = "the error is large beside what the input changes"
+"""How the reason begins where an output hardly changes with the input, so that its SQNR is that of a constant."""
 
 
 class Accuracy(Outcome):

@@ -67,7 +67,7 @@ def _finite(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Which elements are finite; integers, booleans and texts always are."""
     if array.dtype.kind in "biuSUO":
         return np.ones(array.shape, bool)
-    finite: np.ndarray[Any, Any] = np.isfinite(array.astype(np.float64))
+    finite: np.ndarray[Any, Any] = np.isfinite(array if array.dtype.kind in "fc" else array.astype(np.float64))
     return finite
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from inferprof import processes, progress
 from inferprof.errors import CaseFailed
-from inferprof.model import block_emulation, data, emulation, onnx_graph, quantizers, references, validity
+from inferprof.model import block_emulation, collapse, data, emulation, onnx_graph, quantizers, references, validity
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -26,7 +26,7 @@ Expect = Callable[[Path, Sequence[Feeds]], Mapping[str, Array]]
 STEPS = ("read samples", "run fp32", "run the format")
 NEIGHBOURS = 10
 """How many nearest neighbours of each sentence are compared."""
-DISTANCES = ("cosine_mean", "cosine_min", "sqnr_db", "max_abs_error", "max_abs_expected")
+DISTANCES = ("cosine_mean", "cosine_min", "sqnr_db", "max_abs_error", "max_abs_expected", "variation_db")
 ON_WEIGHTS = emulation.MOVES | DEQUANTIZERS | frozenset(("Cast", *QUANTIZERS))
 """What stands between a stored weight and the node that computes with it."""
 IN_ORT = "onnxruntime cpu"
@@ -207,10 +207,10 @@ def compare(
     collapsed = [
         f"output {name}: {why}"
         for name, array in expected.arrays.items()
-        if (why := collapse(array, actual.arrays[name]))
+        if (why := collapse.of(array, actual.arrays[name]))
     ]
     outcome, reason = judge({name: value["sqnr_db"] for name, value in outputs.items()}, collapsed, tolerance)
-    outcome, reason = references.cautioned(outcome, reason, expected.arrays)
+    outcome, reason = references.cautioned(outcome, reason, expected.arrays, outputs, tolerance)
     return {
         "outcome": outcome,
         "reason": reason,
@@ -249,34 +249,13 @@ def distance(expected: Array, actual: Array) -> dict[str, Any]:
         "sqnr_db": finite(sqnr),
         "max_abs_error": finite(worst),
         "max_abs_expected": finite(np.abs(a).max()),
+        "variation_db": references.variation_db(a, b),
     }
 
 
 def finite(value: float) -> float | None:
     """The number, or None for what JSON cannot hold."""
     return float(value) if math.isfinite(value) else None
-
-
-def collapse(expected: Array, actual: Array) -> str | None:
-    """Why an output is no result at all (another shape, NaN, overflow, constant), or None."""
-    if actual.shape != expected.shape:
-        return f"shape {list(actual.shape)}, not {list(expected.shape)}"
-    if not actual.size:
-        return None
-    expected, actual = np.atleast_1d(expected), np.atleast_1d(actual)
-    if not (was_finite := np.isfinite(expected)).any():
-        return "fp32 itself gives no finite value"
-    if np.isnan(actual).all():
-        return "all NaN"
-    if nans := int((np.isnan(actual) & ~np.isnan(expected)).sum()):
-        return f"NaN in {nans} of {actual.size} values"
-    if overflows := int((np.isinf(actual) & was_finite).sum()):
-        return f"overflow: infinite in {overflows} of {actual.size} values"
-    if np.ptp(actual.astype(np.float64)) == 0 and np.ptp(expected.astype(np.float64)) > 0:
-        return f"constant: every value is {actual.flat[0]:g}"
-    if len(actual) > 1 and (actual == actual[0]).all() and not (expected == expected[0]).all():
-        return "constant: the same for every sample"
-    return None
 
 
 def judge(sqnr_db: Mapping[str, float | None], collapsed: Sequence[str], tolerance: Tolerance) -> tuple[str, str]:

@@ -58,7 +58,8 @@ def _of_random(inputs: Sequence[str]) -> str:
 def _distance(output: Distance) -> str:
     if output.sqnr_db is None:
         return "identical" if output.max_abs_error == 0 else "no number: values are not finite"
-    return f"SQNR {output.sqnr_db:.1f} dB, largest error {output.max_abs_error:.3g}"
+    varied = "" if output.variation_db is None else f", {output.variation_db:.1f} dB below what varies over samples"
+    return f"SQNR {output.sqnr_db:.1f} dB, largest error {output.max_abs_error:.3g}{varied}"
 
 
 def _agreement(agreement: Agreement) -> str:

@@ -13,7 +13,7 @@ from inferprof import progress
 from inferprof.allowed import Allowed, one_of
 from inferprof.case import REFERENCE
 from inferprof.errors import CaseFailed
-from inferprof.model import accuracy
+from inferprof.model import accuracy, collapse
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion, outliers
 
@@ -130,7 +130,7 @@ def worst_db(request: ConvertRequest, batch: Feeds) -> float | None:
         actual, expected = (accuracy.run_graph(path, [batch])[0][0] for path in (request.out, request.onnx))
     except accuracy.NotMeasured:
         return None
-    if any(accuracy.collapse(expected[name], actual[name]) for name in expected):
+    if any(collapse.of(expected[name], actual[name]) for name in expected):
         return -math.inf
     ratios = [accuracy.distance(array, actual[name])["sqnr_db"] for name, array in expected.items()]
     return min((ratio for ratio in ratios if ratio is not None), default=math.inf)

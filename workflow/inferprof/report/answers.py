@@ -15,9 +15,9 @@ from typing import Any, Final
 from inferprof import stats
 from inferprof.case import EXCLUDED, Shape
 from inferprof.diagnosis.verdict import capital
-from inferprof.documents import Diagnosis
+from inferprof.documents import Diagnosis, Trail
 from inferprof.documents.diagnosed import Finding, Gain, Total, Verdict
-from inferprof.report import winner
+from inferprof.report import searched, winner
 from inferprof.report.common import ABOUT_ITSELF, few, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Card
@@ -50,7 +50,8 @@ NOT_DIAGNOSED: Final = "not known, the case was not diagnosed"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model's reader is told first. `best` is None where no case can be recommended."""
+    """What a model's reader is told first. `best` is None where no case of the study can be recommended; a search may
+    have confirmed one all the same."""
 
     model: str
     shape: str
@@ -59,6 +60,8 @@ class Answer:
     why: str
     do_next: str
     best: Winner | None
+    search: Trail | None = None
+    """The search for this model and shape, if it confirmed a case."""
     others: tuple[tuple[str, str], ...] = ()
     """The other shapes that were measured, and what to use there."""
 
@@ -77,7 +80,7 @@ class Answer:
         if len(self.others) > OTHERS:
             also.append(f"{len(self.others) - OTHERS:,} more: csv/answers.csv")
         lines += [("" if index else "Also", words) for index, words in enumerate(also)]
-        return Card(self.title, tuple(lines), None if self.best else "fail")
+        return Card(self.title, tuple(lines), None if self.best or self.search else "fail")
 
 
 def of(evidence: Evidence) -> list[Answer]:
@@ -88,7 +91,7 @@ def of(evidence: Evidence) -> list[Answer]:
 def _answers(evidence: Evidence) -> list[Answer]:
     coming = [] if evidence.waiting is None else list(evidence.waiting["model"])
     answers = [_answer(evidence, model) for model in dict.fromkeys([*evidence.models, *coming])]
-    return sorted(answers, key=lambda answer: answer.best is None)
+    return sorted(answers, key=lambda answer: answer.best is None and answer.search is None)
 
 
 def _answer(evidence: Evidence, model: str) -> Answer:
@@ -98,9 +101,10 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     against = f", against {evidence.baseline}" if evidence.baseline else ""
     title = f"{model} at {shape}, by {evidence.boundary}{against}" if shape else model
     others = tuple(_others(evidence, model, shape, winners))
+    search = searched.confirmed(evidence, model, shape)
     if best is None:
-        nothing = _nothing(evidence, model, winner.ranked(evidence, model, shape))
-        return Answer(model, shape, title, *nothing, None, others)
+        use, why, do_next = _nothing(evidence, model, winner.ranked(evidence, model, shape))
+        return Answer(model, shape, title, _with_search(search, use, None), why, do_next, None, search, others)
     document = evidence.diagnoses.get(key_of(best.row))
     diagnosis = document.content if document else None
     scale = _scale(best, diagnosis)
@@ -109,18 +113,21 @@ def _answer(evidence: Evidence, model: str) -> Answer:
         why, do_next = _why(diagnosis.verdict, scale, best), _do_next(best, diagnosis.verdict)
     if best.disputed or (best.doubted and do_next.startswith(NO_ACTION)):
         do_next = MEASURE_AGAIN
-    return Answer(model, shape, title, _use(best), why, do_next, best, others)
+    if _leads(search, best):
+        why = f"of {best.name}: {why}"
+    return Answer(model, shape, title, _with_search(search, _use(best), best), why, do_next, best, search, others)
 
 
 def _shape(evidence: Evidence, model: str, settled: list[str]) -> str:
     """The shape that was asked for; else the largest of those with the most measured cases, if one can be recommended
-    there, or of the others."""
+    there or a search confirmed one, or of the others."""
     shapes = [shape for name, shape in evidence.order if name == model]
     asked = evidence.asked.shape
     if asked and (fitting := [shape for shape in shapes if Shape.parse(asked).within(Shape.parse(shape))]):
         return fitting[-1]
     counts = {shape: len(winner.ranked(evidence, model, shape)) for shape in shapes}
-    candidates = settled or [shape for shape in shapes if counts[shape]] or shapes
+    of_search = [shape for shape in shapes if searched.confirmed(evidence, model, shape)]
+    candidates = settled or of_search or [shape for shape in shapes if counts[shape]] or shapes
     most = max((counts[shape] for shape in candidates), default=0)
     return next((shape for shape in reversed(candidates) if counts[shape] == most), "")
 
@@ -138,6 +145,23 @@ def _use(best: Winner) -> str:
     if best.disputed:
         return f"nothing yet. {_doubted(best.doubted, best.boundary)}. In no doubt: {use}"
     return f"{use}. {_doubted(best.doubted, best.boundary)}"
+
+
+def _with_search(search: Trail | None, use: str, best: Winner | None) -> str:
+    """What a search confirmed beside what the study's own cases say, that first which leads."""
+    if search is None:
+        return use
+    by_search = searched.described(search)
+    if _leads(search, best):
+        return f"{by_search}, by the search. Of the study's own cases: {use}"
+    return f"{use}. The search: {by_search}"
+
+
+def _leads(search: Trail | None, best: Winner | None) -> bool:
+    """Whether a search confirmed another case than the study's fastest, which is not beyond doubt or not as fast."""
+    if search is None or best is None or best.disputed:
+        return search is not None
+    return best.name != search.best and (search.median_ns or 0.0) <= best.median_ms * NS_PER_MS
 
 
 def _doubted(row: Mapping[str, Any], boundary: str) -> str:
@@ -158,8 +182,9 @@ def _others(
     """What to use at each other shape where a case was measured, else why nothing."""
     for name, shape in evidence.order:
         if name == model and shape != answered and (rows := winner.ranked(evidence, model, shape)):
-            best = winners.get(shape)
-            yield shape, _in_short(best, evidence.baseline) if best else _nothing(evidence, model, rows)[0]
+            best, search = winners.get(shape), searched.confirmed(evidence, model, shape)
+            use = _in_short(best, evidence.baseline) if best else _nothing(evidence, model, rows)[0]
+            yield shape, _with_search(search, use, best)
 
 
 def _in_short(best: Winner, baseline: str | None) -> str:

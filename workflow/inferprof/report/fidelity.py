@@ -11,7 +11,7 @@ import pandas as pd
 
 from inferprof.case import REFERENCE
 from inferprof.documents import Accuracy
-from inferprof.documents.graph import NAN_IN_FP32, NOT_IN
+from inferprof.documents.graph import BESIDE_VARIATION, NAN_IN_FP32, NOT_IN
 from inferprof.report.documents import TORCH_ALONE, Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Mark
@@ -60,7 +60,7 @@ class Fidelity:
         text = ", ".join([*(part for part in numbers if part), self.outcome])
         text = (
             f"{text} ({self.reason})"
-            if self.outcome == "fail" or self.reason.startswith((NOT_IN, NAN_IN_FP32))
+            if self.outcome == "fail" or self.reason.startswith((NOT_IN, NAN_IN_FP32, BESIDE_VARIATION))
             else text
         )
         if self.pretrained is False:

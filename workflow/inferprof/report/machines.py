@@ -29,7 +29,7 @@ FASTEST = (
 )
 OUTCOMES = ("ok", "refused", "failed", "broken")
 NOTE = (
-    "A is {a}, B is {b}; B/A is the ratio of times, paired by round, with the 95 % interval: above 1, {b} is slower. "
+    f"A is {{a}}, B is {{b}}. {compare.TIMES}: above 1, {{b}} is slower. "
     "GPU against GPU is compared by device, anything else by end_to_end."
 )
 
@@ -97,7 +97,8 @@ def _pair(a: Evidence, b: Evidence) -> SectionContent:
     rows = tuple(_row(case) for case in comparison.cases)
     note = NOTE.format(a=a.machine, b=b.machine)
     name = f"{b.machine}_against_{a.machine}"
-    return SectionContent(title, (*_conditions(comparison), Table(name, "", _columns(a, b), rows, note, groups=2)))
+    table = Table(name, "", _columns(a, b), rows, note, groups=2)
+    return SectionContent(title, (*_conditions(comparison), table, *_undecided(comparison)))
 
 
 def _conditions(comparison: Comparison) -> list[Block]:
@@ -107,6 +108,12 @@ def _conditions(comparison: Comparison) -> list[Block]:
         return [Text("Measured under the same recorded conditions.")]
     items = [Text(f"{difference.what}: {difference.a} | {difference.b}", "item") for difference in ours]
     return [Text(f"Not the same on {comparison.a} and {comparison.b}, so that a ratio may be due to it:"), *items]
+
+
+def _undecided(comparison: Comparison) -> list[Text]:
+    """Why cases are undecided."""
+    cases = [case for case in comparison.cases if case.verdict == "undecided"]
+    return [Text(f"Undecided: {case.case}: {'; '.join(case.reasons)}.", "item") for case in cases]
 
 
 def _columns(a: Evidence, b: Evidence) -> tuple[Column, ...]:
@@ -124,7 +131,7 @@ def _columns(a: Evidence, b: Evidence) -> tuple[Column, ...]:
 
 def _row(case: CaseComparison) -> tuple[Cell, ...]:
     names: Mapping[str, Any] = vars(case.case)
-    if case.ratio is None or case.a_median is None or case.b_median is None:
+    if case.ratio is None:
         lacking = missing(case.note)
         return (*case_cells(names), words("–"), *[lacking] * 4, words(case.verdict), words(case.note))
     case_ratio = case.ratio
@@ -132,9 +139,9 @@ def _row(case: CaseComparison) -> tuple[Cell, ...]:
     return (
         *case_cells(names),
         words(case.boundary),
-        number(case.a_median / 1e6, milliseconds(case.a_median)),
-        number(case.b_median / 1e6, milliseconds(case.b_median)),
+        number(case_ratio.a / 1e6, milliseconds(case_ratio.a)),
+        number(case_ratio.b / 1e6, milliseconds(case_ratio.b)),
         *factor(case_ratio.estimate, *ends),
         words(case_ratio.verdict),
-        words("; ".join(filter(None, (case_ratio.reason, case.note)))),
+        words("; ".join(case.reasons)),
     )

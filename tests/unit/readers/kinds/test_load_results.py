@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.facts import mentions
+from tests.unit.facts import mentions, naming
 
 from inferprof.errors import UserError
 from inferprof.explain import explain
@@ -104,6 +104,25 @@ def test_the_csv_of_perf_analyzer_says_the_same(tmp_path: Path) -> None:
     case, finding = answered(tmp_path / "perf.csv", text)
     assert case.total is not None and case.total.ns == pytest.approx(1e6)
     assert finding.share == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("name", ["vllm.json", "vllm.txt"])
+def test_requests_that_failed_are_told(name: str, tmp_path: Path) -> None:
+    said = {
+        "vllm.json": json.dumps({**VLLM, "failed": 3}),
+        "vllm.txt": TEXTS["vllm.txt"].replace("Total gen", "Failed requests:  3\nTotal gen"),
+    }
+    case, _ = answered(tmp_path / name, said[name])
+    assert mentions(case.captures[0].notes[0], "3 of 13 requests failed")
+    case, _ = answered(tmp_path / name, TEXTS[name])
+    assert not any("failed" in note for note in case.captures[0].notes)
+
+
+def test_a_load_whose_requests_all_failed_is_refused_with_that_reason(tmp_path: Path) -> None:
+    values = {"mean_ttft_ms": 0.0, "completed": 0, "failed": 8, "request_throughput": 0.0}
+    (tmp_path / "all.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=naming("every request", "failed")):
+        explain([tmp_path / "all.json"])
 
 
 def test_results_without_times_and_cut_json_are_refused(tmp_path: Path) -> None:

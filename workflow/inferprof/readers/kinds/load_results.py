@@ -43,6 +43,7 @@ _NAMES: Final[Mapping[str, re.Pattern[str]]] = {
     "per_s": re.compile(r"request throughput"),
     "tokens_per_s": re.compile(r"(?:total )?output (?:token )?throughput"),
     "completed": re.compile(r"successful requests|number of requests|completed|request count"),
+    "failed": re.compile(r"failed(?: requests)?"),
     "generated": re.compile(r"total generated tokens|total output tokens"),
     "length": re.compile(r"average output length|output sequence length|num output token"),
 }
@@ -63,6 +64,9 @@ class Answered:
     request: float | None = None
     per_s: float | None = None
     tokens_per_s: float | None = None
+    completed: float | None = None
+    failed: float | None = None
+    """Requests, whose times are in no mean."""
     by: str = "a request by the client's clock"
     """What `request` is."""
 
@@ -103,7 +107,7 @@ def _of(values: Mapping[str, float]) -> Answered:
     if request is None and length is not None and between is not None and "first" in values:
         request = values["first"] + between * max(0.0, length - 1)
         by = "a request, by the means of its first and its other tokens"
-    as_told = {name: values.get(name) for name in ("first", "per_s", "tokens_per_s")}
+    as_told = {name: values.get(name) for name in ("first", "per_s", "tokens_per_s", "completed", "failed")}
     return Answered(token=token, request=request, by=by, **as_told)
 
 
@@ -221,9 +225,14 @@ def read(path: Path) -> Capture:
         results = [result for result in answered(text) if result.request or result.first or result.per_s]
     except ValueError as error:
         raise UserError(f"{path} is cut short or damaged ({in_one_line(error)}): copy it again") from None
+    if not results and any(result.failed for result in answered(text)):
+        raise UserError(
+            f"{path}: every request of this load failed, so there are no times: the server's log says why"
+        )
     if not results:
         raise UserError(f"{path} holds results of a load, and no times of requests: copy them as a whole")
-    notes = [f"load {number} of {len(results)}: {_line(result)}" for number, result in enumerate(results, 1)]
+    lines = ["; ".join([_line(result), *_failed(result)]) for result in results]
+    notes = [f"load {number} of {len(results)}: {line}" for number, line in enumerate(lines, 1)]
     return _of_tokens(results[-1], notes if results[1:] else [])
 
 
@@ -236,6 +245,14 @@ def _line(result: Answered) -> str:
         result.token is not None and f"each further one {ms(result.token * NS_PER_MS)}",
     )
     return ", ".join(part for part in said if part)
+
+
+def _failed(result: Answered) -> list[str]:
+    """How many requests failed, of how many where that is told."""
+    if not result.failed:
+        return []
+    of = "" if result.completed is None else f" of {result.failed + result.completed:,.0f}"
+    return [f"{result.failed:,.0f}{of} requests failed: their times are in no mean"]
 
 
 def _plain(number: float) -> str:
@@ -262,7 +279,7 @@ def _of_tokens(result: Answered, notes: list[str]) -> Capture:
         total=Total(request * NS_PER_MS, result.by) if request and parts else None,
         parts=parts,
         answers=[Answer("load", "host", "found", findings=tuple(findings))] if findings else [],
-        notes=[*under_way, *notes[-SHOWN:]],
+        notes=[*_failed(result), *under_way, *notes[-SHOWN:]],
         lacks=lacks,
     )
 

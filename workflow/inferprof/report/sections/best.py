@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from inferprof.documents import Trail
-from inferprof.documents.trail import Step, last_duel
+from inferprof.documents.trail import Step
+from inferprof.report import searched
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, words
-from inferprof.report.numbers import milliseconds
 from inferprof.report.section import Section
 
 COLUMNS: Final = (
@@ -46,19 +46,10 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _said(trail: Trail, machine: str) -> str:
     """`minilm b8, by end_to_end: fp16/ort_cpu/threads=2 takes 12.3 ms, 21 % less than fp32/ort_cpu/default (…).`"""
-    took, last = "", last_duel(trail.steps)
-    if trail.median_ns is not None:
-        took = f" takes {milliseconds(trail.median_ns)} ms"
-        if trail.low_ns and trail.high_ns:
-            took += f" (one more process: {milliseconds(trail.low_ns)} to {milliseconds(trail.high_ns)})"
-    if trail.best != trail.baseline and last and None not in (gains := (last.gain, last.low, last.high)):
-        gain, low, high = (f"{share:.1%}" for share in gains)
-        took += f", {gain} less than {trail.baseline} ({low} to {high}: {last.decision})"
-    elif trail.best == trail.baseline:
-        took += ", the baseline: nothing that was tried is faster for sure"
     by = f"{trail.boundary} per item" if trail.per == "item" else trail.boundary
     ideas = [f"{idea.change.by}: {idea.advice}" for idea in trail.yours if idea.gain]
-    said = f"{trail.model} {trail.shape}, by {by}: {trail.best}{took}. The search ended: {trail.stopped}."
+    best = searched.described(trail, " takes ")
+    said = f"{trail.model} {trail.shape}, by {by}: {best}. The search ended: {trail.stopped}."
     program = f" To run it: results/{machine}/best/{trail.model}.py." if trail.ended else ""
     return said + program + (f" What only you can change: {' '.join(ideas)}" if ideas else "")
 
