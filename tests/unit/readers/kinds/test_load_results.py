@@ -111,3 +111,36 @@ def test_results_without_times_and_cut_json_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(UserError):
             explain([tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"mean_ttft_ms": float("nan")}, "mean ttft of nan"),
+        ({"mean_itl_ms": -1.0}, "mean itl of -1"),
+        ({"completed": 0}, "no request was answered"),
+    ],
+)
+def test_results_that_measure_nothing_are_refused(changed: dict[str, float], said: str, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps(VLLM | changed))
+    with pytest.raises(UserError, match=said):
+        explain([tmp_path / "r.json"])
+
+
+def test_requests_that_failed_are_told(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({**VLLM, "failed": 40}))
+    (case,) = explain([tmp_path / "r.json"])
+    assert mentions(" ".join(case.captures[0].notes), "40 requests failed, and count in no time here")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"avg_latency": 1.5, "latencies": [1.4, 1.6]},
+        {"elapsed_time": 10.0, "num_requests": 100, "tokens_per_second": 1000.0},
+    ],
+)
+def test_mere_durations_of_vllm_are_named(content: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps(content, indent=4))
+    with pytest.raises(UserError, match="says how long it took, and not where the time goes"):
+        explain([tmp_path / "r.json"])

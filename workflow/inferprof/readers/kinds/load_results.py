@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from inferprof.files import unpacked
 from inferprof.findings import Answer, Bottleneck, Finding, Total
 from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.units import NS_PER_MS
-from inferprof.words import ms
+from inferprof.words import counted, ms
 
 HEADINGS: Final = re.compile(
     r"={3,} Serving Benchmark Result ={3,}|^\W*PERFORMANCE OVERVIEW|LLM Metrics\s*$|^Metric,avg,|"
@@ -43,6 +44,7 @@ _NAMES: Final[Mapping[str, re.Pattern[str]]] = {
     "per_s": re.compile(r"request throughput"),
     "tokens_per_s": re.compile(r"(?:total )?output (?:token )?throughput"),
     "completed": re.compile(r"successful requests|number of requests|completed|request count"),
+    "failed": re.compile(r"failed(?: requests)?|error request count|request error count"),
     "generated": re.compile(r"total generated tokens|total output tokens"),
     "length": re.compile(r"average output length|output sequence length|num output token"),
 }
@@ -63,6 +65,8 @@ class Answered:
     request: float | None = None
     per_s: float | None = None
     tokens_per_s: float | None = None
+    failed: float | None = None
+    """Requests without an answer."""
     by: str = "a request by the client's clock"
     """What `request` is."""
 
@@ -78,7 +82,10 @@ class Served:
 
 
 def answered(text: str) -> list[Answered]:
-    """The results of language models in a text, in order. Raises ValueError for JSON that is cut."""
+    """The results of language models in a text, in order.
+
+    Raises ValueError for JSON that is cut, for a number that measures nothing, and where no request was answered.
+    """
     if text.lstrip().startswith("{"):
         return [_of(_of_json(json.loads(line))) for line in _documents(text)]
     starts = [0, *(match.start() for match in list(HEADINGS.finditer(text))[1:])]  # some say a few things above
@@ -93,6 +100,8 @@ def _documents(text: str) -> Iterator[str]:
 
 
 def _of(values: Mapping[str, float]) -> Answered:
+    if values.get("completed") == 0:
+        raise ValueError("no request was answered, so its times are of none: see the server's log")
     length = values.get("length")
     if length is None and values.get("completed") and "generated" in values:
         length = values["generated"] / values["completed"]
@@ -103,7 +112,7 @@ def _of(values: Mapping[str, float]) -> Answered:
     if request is None and length is not None and between is not None and "first" in values:
         request = values["first"] + between * max(0.0, length - 1)
         by = "a request, by the means of its first and its other tokens"
-    as_told = {name: values.get(name) for name in ("first", "per_s", "tokens_per_s")}
+    as_told = {name: values.get(name) for name in ("first", "per_s", "tokens_per_s", "failed")}
     return Answered(token=token, request=request, by=by, **as_told)
 
 
@@ -132,7 +141,7 @@ def _of_lines(lines: Sequence[str]) -> dict[str, float]:
             cells = next(csv.reader([line]), [])
         if len(cells) > 1 and (label := _LABEL.match(cells[0].rstrip(": ").strip())):
             number = cells[1].replace(",", "")
-            if re.fullmatch(r"-?[\d.]+(?:E[+-]?\d+)?", number):
+            if re.fullmatch(r"-?[\d.]+(?:E[+-]?\d+)?|nan|-?inf", number):
                 _take(values, label["name"].strip("#*- "), label["unit"] or "", float(number))
     return values
 
@@ -140,6 +149,8 @@ def _of_lines(lines: Sequence[str]) -> dict[str, float]:
 def _take(values: dict[str, float], name: str, unit: str, number: float) -> None:
     for key, pattern in _NAMES.items():
         if pattern.fullmatch(name.lower()):
+            if not 0 <= number < math.inf:
+                raise ValueError(f"{name} of {number:g}")
             values.setdefault(key, number * (_UNITS.get(unit, 1.0) if key in _TIMES else 1.0))
 
 
@@ -220,7 +231,7 @@ def read(path: Path) -> Capture:
     try:
         results = [result for result in answered(text) if result.request or result.first or result.per_s]
     except ValueError as error:
-        raise UserError(f"{path} is cut short or damaged ({in_one_line(error)}): copy it again") from None
+        raise UserError(f"{path} is cut short, damaged or of no answers ({in_one_line(error)})") from None
     if not results:
         raise UserError(f"{path} holds results of a load, and no times of requests: copy them as a whole")
     notes = [f"load {number} of {len(results)}: {_line(result)}" for number, result in enumerate(results, 1)]
@@ -253,6 +264,7 @@ def _of_tokens(result: Answered, notes: list[str]) -> Capture:
         findings = [_of_first(result, first / request) if first >= FIRST * request else _of_further(result)]
     at_once = result.per_s * request / 1e3 if result.per_s and request else None
     under_way = [f"on average {_plain(at_once)} requests were under way at once"] if at_once else []
+    failed = [f"{counted(int(result.failed), 'request')} failed, and count in no time here"] if result.failed else []
     lacks = [] if first is not None else [Lack("when the first token came", "the same load with --streaming")]
     metric = "the server's own metrics, as vllm:request_queue_time_seconds"
     lacks += [Lack("how long requests queue before their prefill", metric), _TRACE]
@@ -262,7 +274,7 @@ def _of_tokens(result: Answered, notes: list[str]) -> Capture:
         total=Total(request * NS_PER_MS, result.by) if request and parts else None,
         parts=parts,
         answers=[Answer("load", "host", "found", findings=tuple(findings))] if findings else [],
-        notes=[*under_way, *notes[-SHOWN:]],
+        notes=[*failed, *under_way, *notes[-SHOWN:]],
         lacks=lacks,
     )
 

@@ -31,10 +31,11 @@ _NVPROF: Final = re.compile(
 _SCORE: Final = re.compile(
     r"^MLPerf Results Summary$|^(?:Total|Average) inference (?:time cost|requests)|^Average time cost: |"
     r"llama_(?:print_timings|perf_\w+): |^\| *model +\| *size +\| *params|Timing Report |"
+    r"^\{\s*\"(?:avg_latency|elapsed_time)\": [\d.]+,\s*\"(?:latencies|num_requests)\": |"
     r"\d loops? each\)$|^\[ INFO \] Throughput: |^Throughput: [\d.]+ requests/s|^Avg latency: [\d.]+ seconds",
     re.MULTILINE,
 )
-"""LoadGen's summary, onnxruntime_perf_test, llama.cpp, jetson-inference, timeit, OpenVINO, vLLM by itself."""
+"""LoadGen's summary, onnxruntime_perf_test, llama.cpp, jetson-inference, timeit, OpenVINO, vLLM by itself and its files of `vllm bench latency` and `throughput`."""
 _BUILDING: Final = re.compile(
     r"^\[(?:TensorRT|TRT)\] ?(?:(?:INTERNAL_)?ERROR|WARNING|INFO|VERBOSE|\[[VIWEF]\])|"
     r"^(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[TRT(?:-LLM)?\] \[[VIWEF]\]|^ *\[[VIWEF]\] \[TRT\]",
