@@ -222,7 +222,8 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             "GPU; MACs and weights here are of one of them"
         )
     return lines + [
-        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain or 'ai.onnx'} ({', '.join(operators)})"
+        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: "
+        f"{domain or 'ai.onnx'} ({', '.join(operators)})"
         f"{', whose products count as nothing here' if domain in result.get('uncounted_domains', ()) else ''}"
         for domain, operators in result["foreign_domains"].items()
     ]

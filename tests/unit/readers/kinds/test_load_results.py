@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.facts import mentions
+from tests.unit.facts import mentions, naming
 
 from inferprof.errors import UserError
 from inferprof.explain import explain
@@ -118,7 +118,7 @@ def test_results_without_times_and_cut_json_are_refused(tmp_path: Path) -> None:
     [
         ({"mean_ttft_ms": float("nan")}, "mean ttft of nan"),
         ({"mean_itl_ms": -1.0}, "mean itl of -1"),
-        ({"completed": 0}, "no request was answered"),
+        ({"completed": 0}, "no request"),
     ],
 )
 def test_results_that_measure_nothing_are_refused(changed: dict[str, float], said: str, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_results_that_measure_nothing_are_refused(changed: dict[str, float], sai
 def test_requests_that_failed_are_told(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(json.dumps({**VLLM, "failed": 40}))
     (case,) = explain([tmp_path / "r.json"])
-    assert mentions(" ".join(case.captures[0].notes), "40 requests failed, and count in no time here")
+    assert mentions(" ".join(case.captures[0].notes), "40 requests", "failed")
 
 
 @pytest.mark.parametrize(
@@ -142,5 +142,5 @@ def test_requests_that_failed_are_told(tmp_path: Path) -> None:
 )
 def test_mere_durations_of_vllm_are_named(content: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(json.dumps(content, indent=4))
-    with pytest.raises(UserError, match="says how long it took, and not where the time goes"):
+    with pytest.raises(UserError, match=naming("how long", "watch")):
         explain([tmp_path / "r.json"])

@@ -35,7 +35,8 @@ _SCORE: Final = re.compile(
     r"\d loops? each\)$|^\[ INFO \] Throughput: |^Throughput: [\d.]+ requests/s|^Avg latency: [\d.]+ seconds",
     re.MULTILINE,
 )
-"""LoadGen's summary, onnxruntime_perf_test, llama.cpp, jetson-inference, timeit, OpenVINO, vLLM by itself and its files of `vllm bench latency` and `throughput`."""
+"""LoadGen's summary, onnxruntime_perf_test, llama.cpp, jetson-inference, timeit, OpenVINO, vLLM by itself, and the
+files of `vllm bench latency` and `throughput`."""
 _BUILDING: Final = re.compile(
     r"^\[(?:TensorRT|TRT)\] ?(?:(?:INTERNAL_)?ERROR|WARNING|INFO|VERBOSE|\[[VIWEF]\])|"
     r"^(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[TRT(?:-LLM)?\] \[[VIWEF]\]|^ *\[[VIWEF]\] \[TRT\]",
