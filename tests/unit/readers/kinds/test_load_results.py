@@ -119,6 +119,7 @@ def test_results_without_times_and_cut_json_are_refused(tmp_path: Path) -> None:
         ({"mean_ttft_ms": float("nan")}, "mean ttft of nan"),
         ({"mean_itl_ms": -1.0}, "mean itl of -1"),
         ({"completed": 0}, "no request"),
+        ({"completed": 0, "mean_tpot_ms": float("nan")}, "no request"),
     ],
 )
 def test_results_that_measure_nothing_are_refused(changed: dict[str, float], said: str, tmp_path: Path) -> None:
@@ -144,3 +145,13 @@ def test_mere_durations_of_vllm_are_named(content: dict[str, object], tmp_path: 
     (tmp_path / "r.json").write_text(json.dumps(content, indent=4))
     with pytest.raises(UserError, match=naming("how long", "watch")):
         explain([tmp_path / "r.json"])
+
+
+def test_loads_of_perf_analyzer_without_an_answer_are_not_the_ones_explained(tmp_path: Path) -> None:
+    good = SERVER.format(load=1, rate=900, stages=STAGES.format(600))
+    none = "Request concurrency: 4\n  Client:\n    Throughput: 0 infer/sec\n    Avg latency: 0 usec (standard)\n"
+    case, finding = answered(tmp_path / "perf.txt", good + none)
+    assert finding.share == pytest.approx(0.6) and len(case.captures[0].notes) == 2
+    (tmp_path / "none.txt").write_text(none)
+    with pytest.raises(UserError, match="no answers"):
+        explain([tmp_path / "none.txt"])

@@ -149,7 +149,7 @@ def _of_lines(lines: Sequence[str]) -> dict[str, float]:
 def _take(values: dict[str, float], name: str, unit: str, number: float) -> None:
     for key, pattern in _NAMES.items():
         if pattern.fullmatch(name.lower()):
-            if not 0 <= number < math.inf:
+            if values.get("completed") != 0 and not 0 <= number < math.inf:
                 raise ValueError(f"{name} of {number:g}")
             values.setdefault(key, number * (_UNITS.get(unit, 1.0) if key in _TIMES else 1.0))
 
@@ -227,6 +227,8 @@ def read(path: Path) -> Capture:
     """What the results of the last load say. Raises UserError where there are none."""
     text = unpacked(path).decode("utf-8-sig", errors="replace")
     if loads := served(text):
+        if not any(load.per_s for load in loads):
+            raise UserError(f"{path} is of no answers: perf_analyzer had 0 inferences/s; see the server's log")
         return _of_server(loads)
     try:
         results = [result for result in answered(text) if result.request or result.first or result.per_s]
@@ -304,8 +306,8 @@ def _of_further(result: Answered) -> Finding:
 
 
 def _of_server(loads: list[Served]) -> Capture:
-    """What perf_analyzer says of the last load, with a line of each."""
-    last = loads[-1]
+    """What perf_analyzer says of the last load that was answered, with a line of each."""
+    last = [load for load in loads if load.per_s][-1]
     parts = {_STAGES[name][0]: us * 1e3 for name, us in last.stages.items() if name in _STAGES and us}
     if (rest := last.request * 1e3 - sum(parts.values())) > 0 and parts:
         parts[_BETWEEN] = rest
