@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx")
 from inferprof.case import Shape  # noqa: E402
 from inferprof.documents import Cost  # noqa: E402
 from inferprof.errors import UserError  # noqa: E402
-from inferprof.model import audit, cost, export, graph_text, model_spec  # noqa: E402
+from inferprof.model import audit, cost, export, graph_text, model_spec, onnx_graph  # noqa: E402
 
 ONNX = "tests/data/faults/onnx"
 EVERY_FILE = "real/onnx"
@@ -395,3 +395,27 @@ def test_inputs_that_are_no_numbers_are_refused_by_what_they_are(kind: str, said
     onnx.save(parsed(f"g ({kind} x) => ({kind} y) {{ y = Identity(x) }}"), tmp_path / "m.onnx")
     with pytest.raises(UserError, match=naming("x", said, "audit")):
         model_spec.of_onnx(tmp_path / "m.onnx")
+
+
+def test_onnxs_own_domain_may_be_written_out(tmp_path: Path) -> None:
+    graph = "g (float[4, 16] x, float[16, 8] w) => (float[4, 8] y) { y = ai.onnx.MatMul(x, w) }"
+    assert audited(tmp_path, parsed(graph, '"ai.onnx": 17'))["macs"] == 4 * 16 * 8
+
+
+def test_a_tensor_that_two_nodes_make_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=naming("2 nodes", "'y'")):
+        audited(tmp_path, parsed("g (float[2] x) => (float[2] y) { y = Relu(x) y = Tanh(x) }"))
+
+
+def test_what_git_lfs_left_in_place_of_a_graph_is_named(tmp_path: Path) -> None:
+    pointer = tmp_path / "m.onnx"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(UserError, match=naming("Git LFS", "git lfs pull")):
+        onnx_graph.read(pointer)
+
+
+def test_few_weights_are_not_shown_as_none(tmp_path: Path) -> None:
+    graph = "g (float[4, 16] x) => (float[4, 8] y) <float[16, 8] w> { y = MatMul(x, w) }"
+    model = parsed(graph)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((16, 8), np.float32), "w"))
+    assert "float32 0.5 KiB" in audit.render(audited(tmp_path, model))

@@ -219,3 +219,12 @@ def test_tensors_that_are_called_as_behind_casts_do_not_stop_a_conversion(tmp_pa
     model.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
     onnx.save(model, path)
     assert converted("fp16", path, tmp_path)["outcome"] == "pass"
+
+
+def test_autocast_without_tensorrt_says_that_it_needs_it(tmp_path: Path) -> None:
+    graph = "g (float[4, 16] x) => (float[4, 16] y) { y = com.microsoft.Nothing(x) }"
+    given = request(written(tmp_path, graph, imports='"": 17, "com.microsoft": 1'), tmp_path / "fp16.onnx")
+    with pytest.raises(CaseFailed) as failed:
+        precisions.convert(registry.precisions()["fp16"], given)
+    message = str(failed.value)
+    assert "NameError" not in message and mentions(message, "ModelOpt: ", "node y (com.microsoft::Nothing)")

@@ -11,6 +11,7 @@ from tests.unit import cuts
 from tests.unit.facts import naming
 
 from inferprof.errors import UserError
+from inferprof.explain import explain
 from inferprof.profilers import trt_layers
 from inferprof.readers.kinds.trt_json import TRT_LAYERS
 from inferprof.tables.nodes.trt_engine import Layer
@@ -198,3 +199,10 @@ def test_layers_of_another_engine_are_named_by_their_file(tmp_path: Path) -> Non
     (tmp_path / "x.graph.json").write_text(json.dumps({"Layers": [{**LAYER, "Name": "b"}]}))
     with pytest.raises(UserError, match=naming("x.graph.json", "two engines")):
         TRT_LAYERS.read(tmp_path / "x.profile.json")  # type: ignore[misc]
+
+
+def test_times_without_ends_are_explained_without_a_throughput(tmp_path: Path) -> None:
+    row = {"startEnqMs": 0, "endEnqMs": 0.1, "inMs": 0.1, "computeMs": 1.0, "outMs": 0.1, "latencyMs": 1.2}
+    (tmp_path / "x.json").write_text(json.dumps([row, row]))
+    (case,) = explain([tmp_path / "x.json"])
+    assert case.total is not None and case.total.ns == pytest.approx(1.2e6)

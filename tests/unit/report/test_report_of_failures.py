@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.diagnosis import run
@@ -12,9 +13,10 @@ FAILED = {"status": "failed", "stage": "load", "reason": "node /Det (Det): not s
 REASON = "first inference: node /Det (Det): not supported"
 
 
-def test_a_failed_record_is_a_row_and_its_verdict_is_the_reason(results):
+@pytest.mark.parametrize("stop", ["", "."])
+def test_a_failed_record_is_a_row_and_its_verdict_is_the_reason(stop, results):
     results.ok("vit/fp32/ort_cpu/default/b1", 2.0)
-    results.failed("vit/fp16/ort_cpu/default/b1", "node /Det (Det): not supported")
+    results.failed("vit/fp16/ort_cpu/default/b1", f"node /Det (Det): not supported{stop}")
     results.plan()
     (diagnosed,) = run.documents_of_models(results.root, results.machine, ["vit"], {}, 1)
     assert not isinstance(diagnosed, Exception)
@@ -23,7 +25,7 @@ def test_a_failed_record_is_a_row_and_its_verdict_is_the_reason(results):
     assert sentences["vit/fp16/ort_cpu/default/b1"] == f"It failed: {REASON}."
     assert "failed" not in sentences["vit/fp32/ort_cpu/default/b1"]
     evidence = evidence_of(results)
-    assert evidence.of("failed")["reason"].tolist() == [REASON]
+    assert evidence.of("failed")["reason"].tolist() == [f"{REASON}{stop}"]
     text = " ".join(render(compose(evidence)).split())
     assert REASON in text and "1 measured, 1 failed" in text
 

@@ -61,7 +61,7 @@ TRUST: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 1.0, "low": 0
 def of_case(frames: Frames, answers: Sequence[Answer]) -> Verdict:
     """The verdict on a case from the answers of all checks about it; of one that failed, why."""
     if frames.failure:
-        return Verdict(f"It failed: {frames.failure}.", (), None, ())
+        return Verdict(f"It failed: {frames.failure.rstrip('.')}.", (), None, ())
     longest = "" if on_gpu(frames) else _operators(frames)
     return judge(answers, frames.total, times_of(frames), longest, ranks.own_work(frames))
 

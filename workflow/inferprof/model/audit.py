@@ -222,7 +222,8 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             "GPU; MACs and weights here are of one of them"
         )
     return lines + [
-        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain} ({', '.join(operators)})"
+        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: "
+        f"{domain or 'ai.onnx'} ({', '.join(operators)})"
         f"{', whose products count as nothing here' if domain in result.get('uncounted_domains', ()) else ''}"
         for domain, operators in result["foreign_domains"].items()
     ]
@@ -310,6 +311,11 @@ def _macs(result: Mapping[str, Any]) -> str:
     return "not known" if left_out and not result["macs"] else f"{result['macs']:,}"
 
 
+def _size(count: int) -> str:
+    """Bytes in MiB, fewer than make a hundredth of one in KiB."""
+    return f"{count / 2**20:.2f} MiB" if count >= 0.01 * 2**20 else f"{count / 2**10:.3g} KiB"
+
+
 def render(result: Mapping[str, Any]) -> str:
     """The audit as text for the screen."""
     weights = result["weight_bytes"]
@@ -319,7 +325,7 @@ def render(result: Mapping[str, Any]) -> str:
         ("shape", result["shape"] or "every symbol 1"),
         ("MACs", _macs(result)),
         ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
-        ("weights", ", ".join(f"{name} {size / 2**20:.2f} MiB" for name, size in noticed.items()) or "none"),
+        ("weights", ", ".join(f"{name} {_size(size)}" for name, size in noticed.items()) or "none"),
         ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),
         ("softmax", ", ".join(f"{count} {name}" for name, count in result["softmax"].items()) or "none"),
         ("normalization", ", ".join(f"{count} {name}" for name, count in result["normalization"].items()) or "none"),

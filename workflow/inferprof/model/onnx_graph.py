@@ -44,8 +44,8 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's DecodeError, whose module differs between its versions
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} is not a readable ONNX file ({reason}); copy it again") from None
+        raise UserError(f"{path} is {validity.unparsed(path, error)}") from None
+    _name_standard_domain(model)
     if not model.graph.node:
         raise UserError(f"{path} is not an ONNX model: its graph has no nodes; copy it again")
     for node in all_nodes(model.graph):
@@ -53,26 +53,24 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
             raise UserError(
                 f"{path} is not a valid ONNX model: node {node.name or node.op_type} {lacks}; export it again"
             )
-    calls = {
-        (function.domain, function.name, function.overload): {
-            (n.domain, n.op_type, n.overload) for n in function.node
-        }
-        for function in model.functions
-    }
-    try:
-        graphlib.TopologicalSorter(calls).prepare()
-    except graphlib.CycleError as error:
-        name = ":".join(filter(None, error.args[1][0]))
-        raise UserError(
-            f"{path} is not a valid ONNX model: its function {name} calls itself; export it again"
-        ) from None
+    if name := validity.calls_itself(model):
+        raise UserError(f"{path} is not a valid ONNX model: its function {name} calls itself; export it again")
     validity.check_external(model, path)
     if external:
         load_external(model, path)
-    if lacks := validity.unmade(model.graph, set()):
+    if lacks := validity.unmade(model.graph, set()) or validity.made_twice(model.graph):
         raise UserError(f"{path} is not a valid ONNX model: {lacks}; export it again")
     _sort(model.graph, path)
     return model
+
+
+def _name_standard_domain(model: onnx.ModelProto) -> None:
+    """Call ONNX's own operators' domain by its empty name: ai.onnx is another, which shape inference doesn't know."""
+    parts = [model.graph, *model.functions]
+    for item in (*model.opset_import, *(i for function in model.functions for i in function.opset_import)):
+        item.domain = "" if item.domain in STANDARD_DOMAINS else item.domain
+    for node in itertools.chain.from_iterable(body.node for part in parts for body in graphs(part)):
+        node.domain = "" if node.domain in STANDARD_DOMAINS else node.domain
 
 
 def outline(path: Path) -> onnx.ModelProto:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import graphlib
 import math
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferprof.errors import UserError
+from inferprof.errors import UserError, in_one_line
 from inferprof.model import onnx_graph
 from inferprof.model.operators import STANDARD_DOMAINS, bits, dtype_name, nbytes
 
@@ -15,6 +17,33 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 2**31 - 1
 """What one protobuf message may hold."""
+
+
+LFS_POINTER = b"version https://git-lfs"
+"""How what Git LFS leaves in place of a file begins."""
+
+
+def unparsed(path: Path, error: Exception) -> str:
+    """What a file is that protobuf could not parse, and what to do."""
+    with path.open("rb") as file:
+        if file.read(len(LFS_POINTER)) == LFS_POINTER:
+            return "a Git LFS pointer, not the file itself: run `git lfs pull`"
+    return f"not a readable ONNX file ({in_one_line(error)}); copy it again"
+
+
+def calls_itself(model: onnx.ModelProto) -> str | None:
+    """The first local function that calls itself, also by way of others, or None."""
+    calls = {
+        (function.domain, function.name, function.overload): {
+            (n.domain, n.op_type, n.overload) for n in function.node
+        }
+        for function in model.functions
+    }
+    try:
+        graphlib.TopologicalSorter(calls).prepare()
+    except graphlib.CycleError as error:
+        return ":".join(filter(None, error.args[1][0]))
+    return None
 
 
 def malformed(node: onnx.NodeProto, version: int) -> str | None:
@@ -51,6 +80,15 @@ def unmade(graph: onnx.GraphProto, around: set[str]) -> str | None:
                     return lacks
     lost = [value.name for value in graph.output if value.name not in there]
     return f"its output {lost[0]!r} is made by nothing" if lost else None
+
+
+def made_twice(graph: onnx.GraphProto) -> str | None:
+    """The first tensor that two nodes of a graph or of a body of it make, or None: runtimes refuse it."""
+    for part in onnx_graph.graphs(graph):
+        counts = Counter(name for node in part.node for name in node.output if name)
+        if twice := next((name for name, count in counts.items() if count > 1), None):
+            return f"{counts[twice]} nodes make {twice!r}"
+    return None
 
 
 def check_external(model: onnx.ModelProto, path: Path) -> int:

@@ -27,6 +27,10 @@ def calibration(request: ConvertRequest) -> list[Feeds]:
     return samples.calibration_feeds(request.spec, int(str(request.options["samples"])))
 
 
+WITHOUT_TENSORRT = "NameError: name 'trt' is not defined"
+"""How ModelOpt's AutoCast fails where it looks for an operator among TensorRT's plug-ins and there is no TensorRT."""
+
+
 @contextlib.contextmanager
 def modelopt(onnx_path: Path) -> Iterator[None]:
     """ModelOpt at work: quiet, and what it or what it calls raises is a CaseFailed with the reason.
@@ -37,8 +41,9 @@ def modelopt(onnx_path: Path) -> Iterator[None]:
         with quiet_modelopt(), failures_of("ModelOpt"):
             yield
     except CaseFailed as error:
+        reason = str(error).replace(WITHOUT_TENSORRT, "operators of other domains need TensorRT's Python package")
         if peculiar := peculiarities(onnx_path):
-            raise CaseFailed(f"{error} (the graph has {', '.join(peculiar)})") from error
+            raise CaseFailed(f"{reason} (the graph has {', '.join(peculiar)})") from error
         raise
 
 

@@ -43,7 +43,7 @@ def read(path: Path) -> pd.DataFrame:
         case "layers":
             return trt_layers.tidy(trt_json.read_layers(path, content), (), NAME)
         case "times":
-            return trt_layers.tidy_inferences(trt_json.inferences(path, content), NAME)
+            return trt_layers.tidy_inferences(trt_json.inferences(path, content)[0], NAME)
     times = trt_json.read_times(path, content)
     graph = trt_json.graph_of(path)
     if not graph.exists():

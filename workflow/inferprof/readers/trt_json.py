@@ -175,8 +175,11 @@ def read_times(path: Path, content: Any) -> tuple[LayerTime, ...]:
         return tuple(_reported(row, count) for row in rows)
 
 
-def inferences(path: Path, content: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
-    """Per stage of an inference (h2d, compute, d2h, enqueue, latency) its durations in ns, from --exportTimes."""
+def inferences(path: Path, content: Sequence[Mapping[str, float]]) -> tuple[dict[str, np.ndarray], float | None]:
+    """Per stage of an inference (h2d, compute, d2h, enqueue, latency) its durations in ns, from --exportTimes.
+
+    And the ms from the first one's enqueuing to the last one's end, where rows have an end.
+    """
     with _complete(path):
         columns = {name: _numbers([row[name] for row in content]) for name in content[0]}
         keys = {stage: f"{stage}Ms" for stage in ("h2d", "compute", "d2h", "latency")}
@@ -184,7 +187,9 @@ def inferences(path: Path, content: Sequence[Mapping[str, float]]) -> dict[str, 
             keys = {stage: OLDER_STAGES.get(key, key) for stage, key in keys.items()}
         stages = {stage: _durations(columns[key]) for stage, key in keys.items()}
         stages["enqueue"] = _durations(columns["endEnqMs"] - columns["startEnqMs"])
-    return {stage: values * NS_PER_MS for stage, values in stages.items()}
+        ends = [columns[key][-1] for key in ("endD2hMs", "endOutMs", "endComputeMs") if key in columns]
+        span = float(max(ends) - columns["startEnqMs"][0]) if ends else None
+    return {stage: values * NS_PER_MS for stage, values in stages.items()}, span
 
 
 @contextlib.contextmanager

@@ -267,9 +267,8 @@ def _not_measured(evidence: Evidence, model: str) -> str:
         rows = ended[ended["outcome"] == outcome]
         if len(rows):
             which = rows[rows["reason"] == rows["reason"].value_counts().index[0]].iloc[0]
-            return (
-                f"{len(rows)} of {counted(len(ended), 'case')} {outcome}, such as {name_of(which)}: {which['reason']}"
-            )
+            reason = which["reason"].rstrip(".")
+            return f"{len(rows)} of {counted(len(ended), 'case')} {outcome}, such as {name_of(which)}: {reason}"
     return "the config leaves out all of its cases, or their jobs broke"
 
 

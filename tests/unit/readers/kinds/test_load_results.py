@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.facts import mentions, naming
+from tests.unit.facts import mentions
 
 from inferprof.errors import UserError
 from inferprof.explain import explain
@@ -121,7 +121,7 @@ def test_requests_that_failed_are_told(name: str, tmp_path: Path) -> None:
 def test_a_load_whose_requests_all_failed_is_refused_with_that_reason(tmp_path: Path) -> None:
     values = {"mean_ttft_ms": 0.0, "completed": 0, "failed": 8, "request_throughput": 0.0}
     (tmp_path / "all.json").write_text(json.dumps(values))
-    with pytest.raises(UserError, match=naming("every request", "failed")):
+    with pytest.raises(UserError, match="no request was answered"):
         explain([tmp_path / "all.json"])
 
 
@@ -130,3 +130,28 @@ def test_results_without_times_and_cut_json_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(UserError):
             explain([tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"mean_ttft_ms": float("nan")}, "mean ttft of nan"),
+        ({"mean_itl_ms": -1.0}, "mean itl of -1"),
+        ({"completed": 0}, "no request"),
+        ({"completed": 0, "mean_tpot_ms": float("nan")}, "no request"),
+    ],
+)
+def test_results_that_measure_nothing_are_refused(changed: dict[str, float], said: str, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps(VLLM | changed))
+    with pytest.raises(UserError, match=said):
+        explain([tmp_path / "r.json"])
+
+
+def test_loads_of_perf_analyzer_without_an_answer_are_not_the_ones_explained(tmp_path: Path) -> None:
+    good = SERVER.format(load=1, rate=900, stages=STAGES.format(600))
+    none = "Request concurrency: 4\n  Client:\n    Throughput: 0 infer/sec\n    Avg latency: 0 usec (standard)\n"
+    case, finding = answered(tmp_path / "perf.txt", good + none)
+    assert finding.share == pytest.approx(0.6) and len(case.captures[0].notes) == 2
+    (tmp_path / "none.txt").write_text(none)
+    with pytest.raises(UserError, match="no answers"):
+        explain([tmp_path / "none.txt"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ _NAMES: Final[Mapping[str, re.Pattern[str]]] = {
     "per_s": re.compile(r"request throughput"),
     "tokens_per_s": re.compile(r"(?:total )?output (?:token )?throughput"),
     "completed": re.compile(r"successful requests|number of requests|completed|request count"),
-    "failed": re.compile(r"failed(?: requests)?"),
+    "failed": re.compile(r"failed(?: requests)?|error request count|request error count"),
     "generated": re.compile(r"total generated tokens|total output tokens"),
     "length": re.compile(r"average output length|output sequence length|num output token"),
 }
@@ -82,7 +83,10 @@ class Served:
 
 
 def answered(text: str) -> list[Answered]:
-    """The results of language models in a text, in order. Raises ValueError for JSON that is cut."""
+    """The results of language models in a text, in order.
+
+    Raises ValueError for JSON that is cut, for a number that measures nothing, and where no request was answered.
+    """
     if text.lstrip().startswith("{"):
         return [_of(_of_json(json.loads(line))) for line in _documents(text)]
     starts = [0, *(match.start() for match in list(HEADINGS.finditer(text))[1:])]  # some say a few things above
@@ -97,6 +101,8 @@ def _documents(text: str) -> Iterator[str]:
 
 
 def _of(values: Mapping[str, float]) -> Answered:
+    if values.get("completed") == 0:
+        raise ValueError("no request was answered, so its times are of none: see the server's log")
     length = values.get("length")
     if length is None and values.get("completed") and "generated" in values:
         length = values["generated"] / values["completed"]
@@ -136,7 +142,7 @@ def _of_lines(lines: Sequence[str]) -> dict[str, float]:
             cells = next(csv.reader([line]), [])
         if len(cells) > 1 and (label := _LABEL.match(cells[0].rstrip(": ").strip())):
             number = cells[1].replace(",", "")
-            if re.fullmatch(r"-?[\d.]+(?:E[+-]?\d+)?", number):
+            if re.fullmatch(r"-?[\d.]+(?:E[+-]?\d+)?|nan|-?inf", number):
                 _take(values, label["name"].strip("#*- "), label["unit"] or "", float(number))
     return values
 
@@ -144,6 +150,8 @@ def _of_lines(lines: Sequence[str]) -> dict[str, float]:
 def _take(values: dict[str, float], name: str, unit: str, number: float) -> None:
     for key, pattern in _NAMES.items():
         if pattern.fullmatch(name.lower()):
+            if values.get("completed") != 0 and not 0 <= number < math.inf:
+                raise ValueError(f"{name} of {number:g}")
             values.setdefault(key, number * (_UNITS.get(unit, 1.0) if key in _TIMES else 1.0))
 
 
@@ -214,21 +222,20 @@ _ADVICE: Final[Mapping[str, tuple[Bottleneck, str]]] = {
 _TRACE: Final = Lack(
     "what the GPU does in that time", "nsys profile --trace=cuda,nvtx … around the server, under the same load"
 )
+_WHERE: Final = Lack("where a request spends its time", "perf_analyzer against Triton, not --service-kind=…")
 
 
 def read(path: Path) -> Capture:
     """What the results of the last load say. Raises UserError where there are none."""
     text = unpacked(path).decode("utf-8-sig", errors="replace")
     if loads := served(text):
+        if not any(load.per_s for load in loads):
+            raise UserError(f"{path} is of no answers: perf_analyzer had 0 inferences/s; see the server's log")
         return _of_server(loads)
     try:
         results = [result for result in answered(text) if result.request or result.first or result.per_s]
     except ValueError as error:
-        raise UserError(f"{path} is cut short or damaged ({in_one_line(error)}): copy it again") from None
-    if not results and any(result.failed for result in answered(text)):
-        raise UserError(
-            f"{path}: every request of this load failed, so there are no times: the server's log says why"
-        )
+        raise UserError(f"{path} is cut short, damaged or of no answers ({in_one_line(error)})") from None
     if not results:
         raise UserError(f"{path} holds results of a load, and no times of requests: copy them as a whole")
     lines = ["; ".join([_line(result), *_failed(result)]) for result in results]
@@ -286,10 +293,8 @@ def _of_tokens(result: Answered, notes: list[str]) -> Capture:
 
 def _of_first(result: Answered, share: float) -> Finding:
     waited = ms((result.first or 0.0) * NS_PER_MS)
-    reason = (
-        f"a request waits {waited} for its first token, {100 * share:.0f} % of its time: prefill, and the "
-        "queue before it"
-    )
+    of = f"{100 * share:.0f} % of its time"
+    reason = f"a request waits {waited} for its first token, {of}: prefill, and the queue before it"
     advice = (
         "a lower load (--max-concurrency, --request-rate) tells the two apart; then prefix caching, chunked prefill, "
         "more GPUs"
@@ -309,18 +314,14 @@ def _of_further(result: Answered) -> Finding:
 
 
 def _of_server(loads: list[Served]) -> Capture:
-    """What perf_analyzer says of the last load, with a line of each."""
-    last = loads[-1]
+    """What perf_analyzer says of the last load that was answered, with a line of each."""
+    last = [load for load in loads if load.per_s][-1]
     parts = {_STAGES[name][0]: us * 1e3 for name, us in last.stages.items() if name in _STAGES and us}
     if (rest := last.request * 1e3 - sum(parts.values())) > 0 and parts:
         parts[_BETWEEN] = rest
     lines = [f"{load.load}: {load.per_s:,.5g} inferences/s, {ms(load.request * 1e3)}" for load in loads[-SHOWN:]]
     findings = [_longest(last, parts)] if parts else []
-    lacks = (
-        [_TRACE]
-        if parts
-        else [Lack("where a request spends its time", "perf_analyzer against Triton, not --service-kind=…")]
-    )
+    lack = _TRACE if parts else _WHERE
     return Capture(
         TOOL,
         ["perf_analyzer", last.load, f"{last.per_s:,.5g} inferences/s"],
@@ -328,7 +329,7 @@ def _of_server(loads: list[Served]) -> Capture:
         parts=parts,
         answers=[Answer("load", "host", "found", findings=tuple(findings))] if findings else [],
         notes=lines if loads[1:] else [],
-        lacks=lacks,
+        lacks=[lack],
     )
 
 

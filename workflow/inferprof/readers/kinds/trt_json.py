@@ -249,7 +249,7 @@ def _inferences(path: Path, content: Sequence[Mapping[str, float]], notes: Seque
     from inferprof.readers import trt_json
     from inferprof.tables.nodes import trt_layers
 
-    stages = trt_json.inferences(path, content)
+    stages, span = trt_json.inferences(path, content)
     names = {
         "compute": trtexec_bound.GPU_TIME,
         "enqueue": trtexec_bound.ENQUEUE,
@@ -265,9 +265,7 @@ def _inferences(path: Path, content: Sequence[Mapping[str, float]], notes: Seque
             "median": float(np.median(ms)),
             "max": float(ms.max()),
         }
-    first, last = content[0], content[-1]
-    span = max(last.get("endD2hMs", last.get("endOutMs", 0.0)), last["endComputeMs"]) - first["startEnqMs"]
-    run.throughput = 1e3 * len(content) / span if span > 0 else None
+    run.throughput = 1e3 * len(content) / span if span and span > 0 else None
     judged = trtexec_bound.capture(run, [f"trtexec --exportTimes, {counted(len(content), 'inference')}"], notes)
     mean = run.summary[trtexec_bound.GPU_TIME]["mean"]
     compute = f"GPU compute: mean {mean:.6g} ms, median {run.of(trtexec_bound.GPU_TIME, 'median'):.6g} ms"
