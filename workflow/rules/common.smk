@@ -29,6 +29,7 @@ from inferprof.files import read_json
 from inferprof.yaml_file import read_yaml
 from inferprof.model import model_files as model_files_of
 from inferprof.ranks.world import World
+from snakemake.persistence.file import FilePersistence
 
 
 def give_up(reason):
@@ -51,6 +52,23 @@ def is_stage(name, is_rule=workflow.is_rule):
         give_up(targets.not_made(name, stages, STUDY))
     return False
 
+
+def keep_others_locks():
+    """Have Snakemake remove its own locks alone where it ends, as it did before it had two kinds of persistence.
+
+    Else a run with nothing to do takes away those of the run that works in this folder. --unlock still removes all.
+    """
+
+    def remove_own(persistence):
+        for lock in persistence._lockfile.values():
+            Path(lock).unlink(missing_ok=True)
+        persistence._lockfile.clear()
+
+    FilePersistence.cleanup_locks = FilePersistence._delete_locks
+    FilePersistence._delete_locks = remove_own
+
+
+keep_others_locks()
 
 # Jobs are submitted, and this is the process that does it.
 SUBMITS = (

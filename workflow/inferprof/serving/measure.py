@@ -16,8 +16,7 @@ from inferprof.case import Case
 from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, Load, ServingPolicy
 from inferprof.errors import UserError
 from inferprof.machine import hardware, provenance
-from inferprof.measure import timing
-from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.measure import device_lock, timing
 from inferprof.measure.telemetry import Telemetry
 from inferprof.plugins import Backend
 from inferprof.queueing import theory
@@ -92,7 +91,7 @@ def measure(requests: Sequence[RunRequest], asked: ServingPolicy) -> dict[str, A
     budgets |= {"highest rate": search.RUNS * asked.seconds} if asked.search else {}
     budgets |= {"LoadGen": len(asked.loadgen) * asked.seconds} if asked.loadgen else {}
     with (
-        gpu_lock(gpu.uuid, str(last.case)) if gpu else contextlib.nullcontext(),
+        device_lock.hold([gpu] if gpu else [], str(last.case)),
         progress.task(f"Serve {last.case} by {asked.name}", ("load", *budgets), budgets=budgets, measures=True),
     ):
         environment = provenance.of_run(gpu)
