@@ -91,6 +91,13 @@ try:
     )
     if SUBMITS:
         cluster.check(REQUESTS.values())
+    if workflow.is_main_process:
+        planning.check_formats(
+            STUDIES[0].name,
+            STUDIES[0].models,
+            STUDIES[0].precisions,
+            Path("results/reports"),
+        )
 except UserError as error:
     give_up(error)
 
