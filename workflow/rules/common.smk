@@ -192,10 +192,10 @@ def say_ends():
 def said_of_load(file):
     """What came of a case under load, and where that is."""
     from inferprof.serving import (
-        text,
+        measure,
     )  # with NumPy and more, which no other use of this file needs
 
-    return f"{text.render(read_json(Path(file)))}\n  {file}"
+    return f"{measure.render(read_json(Path(file)))}\n  {file}"
 
 
 def asked_often(function):
