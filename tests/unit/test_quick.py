@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.facts import mentions
 
 from inferprof import cli, outcomes, quick
 from inferprof.backends import tensorrt_partition
@@ -62,6 +63,7 @@ def test_the_operators_that_take_the_time_are_named_unless_that_takes_too_long(
 ) -> None:
     monkeypatch.setattr(quick, "BUDGET_S", 0.02)
     graph = quick.asked(embedding, "b2_length8")
+    assert "L2" in quick._least_times(graph)
     line = list(quick._latencies(graph))[-1]
     assert {"MatMul", "Gather"} <= set(line.split()) and line.count("%") == 2
     monkeypatch.setattr(quick, "PROFILE_S", 0.0)
@@ -75,6 +77,7 @@ def test_axes_without_a_name_are_assumed_until_a_description_beside_the_file_has
     onnx.save(onnx.helper.make_model(graph), path)
     alone = quick.asked(path, "b2")
     assert (alone.shape.label, alone.assumed) == ("b2_bunnamed128", ("bunnamed",))
+    assert mentions(next(quick.answer(alone)), "b2_bunnamed128", "bunnamed: axis 1 of x", "--shape")
     path.with_suffix(".yaml").write_text(alone.spec.stub(alone.assumed).replace("128", "7"))
     described = quick.asked(path, None)
     assert (described.shape.as_dict(), described.assumed) == ({"b": 1, "bunnamed": 7}, ())
