@@ -53,7 +53,7 @@ def test_the_answer_has_latency_least_times_formats_and_the_part_of_tensorrt(
     head, latency, floors, formats, partition = quick.answer(quick.asked(embedding, "b2_length8"))
     assert "b2_length8" in head
     assert latency.splitlines()[2].endswith(" items/s") or "settled" in latency
-    assert len(floors.splitlines()) == 1 + len(SHOWN) + 1 and "TF32" in floors.splitlines()[-1]
+    assert len(floors.splitlines()) == 1 + len(SHOWN) + 2 and "TF32" in floors.splitlines()[-1]
     assert "4,096" in formats  # 2 × 8 × 16 × 16
     assert partition.endswith("2/2")
 

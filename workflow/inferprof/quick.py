@@ -95,16 +95,12 @@ def answer(graph: Asked) -> Iterator[str]:
 
 def _assumed(graph: Asked) -> str:
     """The sizes that are a guess; of what the file gives no name, the axes that its symbol stands for here."""
-    axes = {
-        symbol: [
-            f"axis {axis} of {item.name}"
-            for item in graph.spec.inputs
-            for axis, dim in enumerate(item.dims)
-            if dim == symbol
-        ]
-        for symbol in graph.assumed
-        if symbol.endswith(UNNAMED)
-    }
+    unnamed = [symbol for symbol in graph.assumed if symbol.endswith(UNNAMED)]
+    axes: dict[str, list[str]] = {symbol: [] for symbol in unnamed}
+    for item in graph.spec.inputs:
+        for axis, dim in enumerate(item.dims):
+            if dim in axes:
+                axes[str(dim)].append(f"axis {axis} of {item.name}")
     named = [symbol for symbol in graph.assumed if symbol not in axes]
     said = [f"{', '.join(named)} assumed"] if named else []
     said += [f"{symbol}: {some(where)}, without a name in the file, assumed" for symbol, where in axes.items()]
