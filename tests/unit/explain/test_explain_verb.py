@@ -228,7 +228,7 @@ def test_a_report_has_the_answer_and_the_tables_behind_it(repository: Path, tmp_
     written = page.write(cases, tmp_path / "out")
     text = written.read_text(encoding="utf-8")
     assert written == tmp_path / "out/reports/explain/REPORT.txt"
-    assert "h100_torch_eager.sqlite" in text
+    assert "h100_torch_eager.sqlite" in text and "unknown" not in text
     assert (written.parent / "REPORT.html").stat().st_size > 10_000
     where = pd.read_csv(written.parent / "csv/where.csv")
     assert where.groupby("case")["percent"].sum().tolist() == pytest.approx([100, 100])
