@@ -224,9 +224,11 @@ def selection_of(study):
     """Which cases have further rounds and captures, once the first round is done; None where all have."""
     if not study.refines:
         return None
-    return selections.read(
-        Path(checkpoints.select.get(folder=study.folder).output.selection)
-    )
+    written = Path(checkpoints.select.get(folder=study.folder).output.selection)
+    try:
+        return selections.read(written)
+    except UserError as error:
+        give_up(error)
 
 
 def selection_inputs(wildcards):
