@@ -110,11 +110,12 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
 def _in_median(frames: Frames, waited: float) -> float:
     """Which share of end_to_end's median is waiting, where so much of all its time is: an iteration without any takes
     mean · (1 - waited) on average."""
-    boundary = frames.record.boundaries.end_to_end
+    boundaries = frames.record.boundaries
+    boundary = boundaries.end_to_end if boundaries else None
     if not boundary or not boundary.samples_ns:
         return waited
     mean, median = statistics.fmean(boundary.samples_ns), statistics.median(boundary.samples_ns)
-    return max(0.0, 1 - mean * (1 - waited) / median)
+    return max(0.0, 1 - mean * (1 - waited) / float(median))
 
 
 def _usable(environment: Environment | None) -> float:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from inferprof.case import BATCH, CONTEXT, TOKENS, Shape
 from inferprof.errors import UserError
+from inferprof.files import left_out
 from inferprof.model import onnx_inputs
 from inferprof.yaml_file import check_schema, read_yaml
 
@@ -33,7 +34,9 @@ _NEEDS = {
 }
 _TORCH = {"transformers", "timm", "torchvision", "python"}
 _READ_BY = {"onnx": {"onnx"}, "python": {"python", "onnx"}, "architecture": _TORCH - {"python"}}
-_READ_BY |= {"config": {"transformers"}, "output": _TORCH, "parallel": _TORCH, "opset": _TORCH}
+_READ_BY |= {key: {"transformers", "python", "onnx"} for key in ("repository", "revision", "package")}
+_READ_BY |= {"sha256": {"transformers", "onnx"}, "config": {"transformers"}}
+_READ_BY |= {"output": _TORCH, "parallel": _TORCH, "opset": _TORCH}
 
 
 @dataclass(frozen=True)
@@ -197,24 +200,23 @@ def package_roots(package: str) -> list[Path]:
 def discover(folder: Path) -> dict[str, Path]:
     """The models of a folder, sorted: name → its YAML file, or the ONNX file where no YAML file speaks of that.
 
-    Raises UserError where two models have one name, or a name can't stand in a path.
+    Left out, as stderr says: two models of one name, a name that no path can have. Raises UserError without a folder.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; it holds one YAML or ONNX file per model")
-    files = sorted(
-        path for path in folder.iterdir() if not path.name.startswith(".")
-    )  # ._NAME: macOS's, .#NAME: Emacs's
+    # Not ._NAME, which is macOS's, nor .#NAME, which is Emacs's.
+    files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     described = [path for path in files if path.suffix in (".yaml", ".yml")]
     spoken_of = {folder / file for path in described for file in _files_of(path)}
     bare = [path for path in files if path.suffix == ".onnx" and path not in spoken_of]
-    models: dict[str, Path] = {}
-    for path in [*described, *bare]:
-        if not _NAME.fullmatch(path.stem):
-            raise UserError(f"{path}: a model's name has letters, digits and ._- only; rename the file")
-        if path.stem in models:
-            raise UserError(f"two models are named {path.stem}: {models[path.stem]} and {path}; rename one of them")
-        models[path.stem] = path
-    return dict(sorted(models.items()))
+    models = {path.stem: [other for other in [*described, *bare] if other.stem == path.stem] for path in files}
+    models = {name: paths for name, paths in models.items() if paths}
+    for name, (path, *others) in models.items():
+        if not _NAME.fullmatch(name):
+            left_out(f"{path}: a model's name has letters, digits and ._- only; rename the file")
+        elif others:
+            left_out(f"two models are named {name}: {path} and {others[0]}; rename one of them")
+    return {name: paths[0] for name, paths in sorted(models.items()) if _NAME.fullmatch(name) and not paths[1:]}
 
 
 def _files_of(path: Path) -> Iterator[str]:
@@ -237,10 +239,9 @@ def load(path: Path) -> ModelSpec:
     check_schema(content, "model", str(path))
     spec = _from_yaml(path, content)
     _check(spec)
-    source = spec.source
-    if unread := [key for key in content if source not in _READ_BY.get(key, source)]:
+    if unread := [key for key in content if spec.source not in _READ_BY.get(key, spec.source)]:
         of = ", ".join(sorted(_READ_BY[unread[0]]))
-        raise UserError(f"{path}: source {source} does not read {unread[0]}: (only {of}): leave it out")
+        raise UserError(f"{path}: source {spec.source} does not read {unread[0]}: (only {of}): leave it out")
     if spec.kv_cache:
         _check_kv_cache(spec)
     return spec
@@ -290,8 +291,7 @@ def _check(spec: ModelSpec) -> None:
         raise UserError(f"{spec.path}: repository: needs revision:, the 40 digits of the commit that is meant")
     if not (spec.exported or spec.from_torch):
         raise UserError(f"{spec.path}: source onnx is an ONNX file already; export: false is for torch sources")
-    twice = [name for name, count in Counter(item.name for item in spec.inputs).items() if count > 1]
-    if twice:
+    if twice := [name for name, count in Counter(item.name for item in spec.inputs).items() if count > 1]:
         raise UserError(f"{spec.path}: two inputs are named {twice[0]}")
     for symbol, size in [*spec.sizes.items(), *spec.max_sizes.items()]:
         if symbol not in spec.symbols:
