@@ -102,6 +102,10 @@ except UserError as error:
     give_up(error)
 
 STUDY = STUDIES[0]
+if workflow.is_main_process and not any(Path(".snakemake", "metadata").glob("*")):
+    paths = {name: STUDY.known_models[name] for name in STUDY.models}
+    for line in model_files_of.made_otherwise(paths, Path("results/onnx")):
+        print(f"inferprof: {line}", file=sys.stderr)
 BY_FOLDER = {study.folder: study for study in STUDIES}
 BACKENDS = registry.backends()
 PARTIAL_REPORTS = [

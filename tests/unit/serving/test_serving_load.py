@@ -517,9 +517,9 @@ def test_a_run_too_short_for_its_percentile_says_what_was_predicted_and_how_long
     point, _ = measure.point(bench_of(asked), short / 800)
     case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
     content = {"status": "ok", "case": case, "policy": msgspec.to_builtins(asked), "capacity": 800.0}
-    told = measure.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()[1]
+    text = measure.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()[1]
     assert mentions(
-        told, "mean", "p99 predicted", "ms", "p99 not measured", f"{point.requests} requests", "333", "10"
+        text, "mean", "p99 predicted", "ms", "p99 not measured", f"{point.requests} requests", "333", "10"
     )
     assert bench_of(policy(seconds=10)).due(short).size >= 333
 

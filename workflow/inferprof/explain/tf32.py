@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from inferprof import registry
+from inferprof.case import REFERENCE
 from inferprof.diagnosis.kernel_time import of_kernels
 from inferprof.diagnosis.times import percent
 from inferprof.errors import UserError
@@ -43,7 +44,7 @@ def answer(own: Frames, captures: Sequence[Capture]) -> Answer | None:
             kernels = kernel_formats.of_case(rows)
         except UserError:
             continue
-        in_fp32 = kernels.loc[kernels["matrix"] & kernels["dtype"].eq("fp32"), "duration_ns"].sum()
+        in_fp32 = kernels.loc[kernels["matrix"] & kernels["dtype"].eq(REFERENCE), "duration_ns"].sum()
         share = float(in_fp32 / kernels["duration_ns"].sum())
         return _found(own, tool, share) if share >= LEAST else None
     return None
@@ -52,7 +53,7 @@ def answer(own: Frames, captures: Sequence[Capture]) -> Answer | None:
 def _found(own: Frames, tool: str, share: float) -> Answer:
     time = of_kernels(own, share)
     finding = Finding(
-        subject="fp32",
+        subject=REFERENCE,
         bottleneck="compute",
         share=own.share(time),
         reason=f"matrix products in fp32 take {percent(share)} of the kernels' time on CUDA cores. This GPU's tensor "

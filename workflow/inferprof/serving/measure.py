@@ -197,8 +197,8 @@ def _load(load: Mapping[str, Any], percentile: float) -> str:
         parts.append(f"{tokens['per_s']:.4g} tokens/s, {100 * tokens['good_share']:.3g} % good")
     for name in () if tokens else ("mean", percent):
         parts.append(_pair(name, load["latency"].get(name), predicted.get("latency", {}).get(name)))
-    told = tokens.get("ttft", {}) if tokens else load["latency"]
-    if percent not in told:
+    latency = tokens.get("ttft", {}) if tokens else load["latency"]
+    if percent not in latency:
         parts[-1] += f"; {percent} not measured, {search.too_few(percentile, load['rate'], load['requests'])}"
     return ", ".join(filter(None, parts)) + (f"; {load['refused']}" if load.get("refused") else "")
 
