@@ -81,16 +81,14 @@ onstart:
     if workflow.is_main_process:
         say_broken()
     if only_reports():
-        # Its end would take away the lock of the Snakemake that runs the study.
-        workflow.persistence.unlock = lambda: None
-        processes.end_with_jobs(Path.cwd(), locked=False)
+        processes.end_with_jobs(workflow.persistence.unlock)
     # Jobs that run a Snakemake of their own hold no lock.
     elif workflow.is_main_process:
         processes.sign_lock(Path.cwd())
         for study in STUDIES:
             planning.keep_report(reports_of(study), study.planned)
         if not SUBMITS:
-            processes.end_with_jobs(Path.cwd())
+            processes.end_with_jobs(workflow.persistence.unlock)
         pace.follow(
             STUDY.machine.slug,
             lambda: [

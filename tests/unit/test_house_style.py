@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -305,3 +306,19 @@ def test_unit_tests_mirror_the_package() -> None:
     folders = {path.parent.relative_to(tests) for path in tests.glob("**/test_*.py")}
     beside = {Path("models")}
     assert {str(folder) for folder in folders - beside if not (PACKAGE / folder).is_dir()} == set()
+
+
+def test_every_name_that_the_workflow_imports_of_the_package_is_there() -> None:
+    files = [REPOSITORY / "Snakefile", *(REPOSITORY / "workflow/rules").glob("*.smk")]
+    imports = [
+        (module, name.partition(" as ")[0].strip())
+        for file in files
+        for module, inside, plain in re.findall(
+            r"^ *from (inferprof[\w.]*) import (?:\(([^)]*)\)|(.*))", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for name in (inside or plain.partition("#")[0]).split(",")
+        if name.strip()
+    ]
+    assert len(imports) > 20
+    for module, name in imports:
+        assert hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}"), name

@@ -44,7 +44,8 @@ STUBBORN = (
 )
 WITH_JOBS = (
     "import subprocess, sys, time; from pathlib import Path; from inferprof import processes\n"
-    "processes.sign_lock(Path(sys.argv[1])); processes.end_with_jobs(Path(sys.argv[1]))\n"
+    "folder = Path(sys.argv[1]); processes.sign_lock(folder)\n"
+    "processes.end_with_jobs((folder / processes.LOCKS / '0.input.lock').unlink)\n"
     f"for says in ({STUBBORN!r}, {CHILD!r}):\n"
     "    job = subprocess.Popen([sys.executable, '-c', says], stdout=subprocess.PIPE)\n"
     "    job.stdout.readline(); print(job.pid, flush=True)\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.facts import mentions
 
 from inferprof import cli, outcomes, quick
 from inferprof.backends import tensorrt_partition
@@ -52,7 +53,7 @@ def test_the_answer_has_latency_least_times_formats_and_the_part_of_tensorrt(
     head, latency, floors, formats, partition = quick.answer(quick.asked(embedding, "b2_length8"))
     assert "b2_length8" in head
     assert latency.splitlines()[2].endswith(" items/s") or "settled" in latency
-    assert len(floors.splitlines()) == 1 + len(SHOWN) + 1 and "TF32" in floors.splitlines()[-1]
+    assert len(floors.splitlines()) == 1 + len(SHOWN) + 2 and "TF32" in floors.splitlines()[-1]
     assert "4,096" in formats  # 2 × 8 × 16 × 16
     assert partition.endswith("2/2")
 
@@ -62,6 +63,7 @@ def test_the_operators_that_take_the_time_are_named_unless_that_takes_too_long(
 ) -> None:
     monkeypatch.setattr(quick, "BUDGET_S", 0.02)
     graph = quick.asked(embedding, "b2_length8")
+    assert "L2" in quick._least_times(graph)
     line = list(quick._latencies(graph))[-1]
     assert {"MatMul", "Gather"} <= set(line.split()) and line.count("%") == 2
     monkeypatch.setattr(quick, "PROFILE_S", 0.0)
@@ -75,6 +77,7 @@ def test_axes_without_a_name_are_assumed_until_a_description_beside_the_file_has
     onnx.save(onnx.helper.make_model(graph), path)
     alone = quick.asked(path, "b2")
     assert (alone.shape.label, alone.assumed) == ("b2_bunnamed128", ("bunnamed",))
+    assert mentions(next(quick.answer(alone)), "b2_bunnamed128", "bunnamed: axis 1 of x", "--shape")
     path.with_suffix(".yaml").write_text(alone.spec.stub(alone.assumed).replace("128", "7"))
     described = quick.asked(path, None)
     assert (described.shape.as_dict(), described.assumed) == ({"b": 1, "bunnamed": 7}, ())
@@ -141,7 +144,7 @@ def test_what_only_moves_a_few_bytes_has_no_least_time(tmp_path: Path) -> None:
     graph = quick.asked(_gather(tmp_path / "gather.onnx"), None)
     floors = quick._least_times(graph).splitlines()
     assert not any("compute," in line or "by compute" in line for line in floors)
-    assert len(floors) == 1 + len(SHOWN)
+    assert len(floors) == 1 + len(SHOWN) + 1
 
 
 def _gather(path: Path) -> Path:

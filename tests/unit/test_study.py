@@ -17,6 +17,7 @@ from inferprof import planning, registry, targets
 from inferprof import study as studies
 from inferprof.case import LAST_DUELS, OF_DUELS, Case
 from inferprof.errors import UserError
+from inferprof.files import write_document
 from inferprof.machine.hardware import Gpu, Machine
 from inferprof.model.model_spec import package_roots
 
@@ -434,3 +435,21 @@ def test_a_study_that_the_machine_refuses_as_a_whole_says_why(config: dict[str, 
     refused = plan(config, repository, LAPTOP, **keys)
     assert mentions(planning.all_refused(refused.planned), str(len(refused.planned)), "no GPU")
     assert planning.all_refused(plan(config, repository, LAPTOP).planned) is None
+
+
+def test_a_format_that_another_study_of_the_folder_makes_by_other_options_is_refused(
+    config: dict[str, Any], repository: Path, tmp_path: Path
+) -> None:
+    def check(study: str, precision: Any, **keys: Any) -> None:
+        mine = plan(config, repository, LAPTOP, precisions=["fp32", precision], **keys)
+        planning.check_formats(study, mine.models, mine.precisions, tmp_path / "reports")
+
+    path = tmp_path / "reports" / "theirs" / "config.json"
+    theirs = plan(config, repository, LAPTOP, precisions=["fp32", {"name": "int8", "samples": 8}])
+    write_document(path, "config", theirs.config)
+    check("theirs", {"name": "int8", "samples": 16})  # the study itself, edited
+    check("mine", {"name": "int8", "samples": 8})
+    check("mine", {"name": "int8", "samples": 16}, models=["detector"])
+    with pytest.raises(UserError) as refused:
+        check("mine", {"name": "int8", "samples": 16})
+    assert mentions(str(refused.value), "int8", "vit_tiny", "samples: 16", "samples: 8", "theirs")

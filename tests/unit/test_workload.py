@@ -7,6 +7,8 @@ import gc
 import json
 import platform
 import re
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +28,7 @@ from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.ranges import LOOKS
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware
-from inferprof.measure import timing
+from inferprof.measure import device_lock, timing
 from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.plugins import Backend, OpenRequest
 from inferprof.run_request import Profiling, RunRequest
@@ -129,6 +131,19 @@ def test_the_record_holds_everything_and_is_json(runtime: Runtime, request_: Run
     assert record["first"]["load_ns"] > 0
     assert record["inputs"] == {"x": {"shape": [2, 3], "dtype": "float32"}}
     assert record["telemetry"] == {"not_measured": "no GPU"}
+
+
+def test_a_case_on_the_cpu_has_it_for_itself_while_it_is_measured(
+    runtime: Runtime, request_: RunRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    measured = threading.Thread(target=workload.run, args=(request_,))
+    with device_lock.hold([], "another case"):
+        measured.start()
+        measured.join(1)
+        assert measured.is_alive()
+    measured.join(60)
+    assert not measured.is_alive()
 
 
 def test_the_record_says_how_fast_the_host_was_itself(runtime: Runtime, request_: RunRequest) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,14 @@ def toy_workspace(folder: Path, repository: Path) -> Workspace:
     workspace = Workspace(folder, repository)
     workspace.configure(**TOY)
     return workspace
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_device_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A job that hangs in one process of the tests keeps no other one's measurements waiting."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        yield
 
 
 @pytest.fixture(scope="session")

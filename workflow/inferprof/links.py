@@ -6,7 +6,6 @@ https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import statistics
 import time
@@ -18,7 +17,7 @@ from inferprof.backends import torch_ranks
 from inferprof.device import Device
 from inferprof.errors import UserError
 from inferprof.machine import hardware
-from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.measure import device_lock
 from inferprof.ranks import supervise
 from inferprof.ranks.supervise import Rank
 from inferprof.ranks.world import MOST, World
@@ -53,9 +52,7 @@ def measure(count: int | None) -> dict[str, Any]:
     if not 2 <= ranks <= MOST or (there and ranks > there):
         raise UserError(f"--gpus {ranks}: a link is between 2 or more GPUs, and this machine has {there}")
     gpus = [gpu for index in range(ranks if there else 0) if (gpu := hardware.detect_gpu(index))]
-    with contextlib.ExitStack() as locks:
-        for uuid in sorted(gpu.uuid for gpu in gpus):
-            locks.enter_context(gpu_lock(uuid, "links"))
+    with device_lock.hold(gpus, "links"):
         each = supervise.run(World("data", ranks), lambda rank: _of_rank(rank, loading.device_of(gpus, rank)))
     first = each[0]
     return {

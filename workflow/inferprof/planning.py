@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from inferprof import config as configs
-from inferprof import registry
+from inferprof import documents, registry, words
 from inferprof.backends import refusals
-from inferprof.case import BATCH, CASE_KEYS, EXCLUDED, Case, Shape, Variant
+from inferprof.case import BATCH, CASE_KEYS, EXCLUDED, Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
+from inferprof.files import unless_damaged
 from inferprof.machine.hardware import Machine
 from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.plugins import Backend
@@ -136,6 +137,38 @@ def keep_report(folder: Path, every: Sequence[Planned]) -> None:
         ran = any(row.get("outcome") == "run" for row in csv.DictReader(file))
     if ran:
         shutil.copyfile(report, folder / EARLIER)
+
+
+def check_formats(
+    study: str, models: Iterable[str], precisions: Mapping[str, Mapping[str, OptionValue]], reports: Path
+) -> None:
+    """Raise UserError where another study, with its report in this folder, has a model in a format by other options.
+
+    Their graphs have one path: each study would replace the other's, and what was measured of it.
+    """
+    for path in sorted([*reports.glob("*/config.json"), *reports.glob("*/*/config.json")]):
+        other = path.relative_to(reports).parts[0]
+        given = unless_damaged(documents.read, path, "config")
+        if other == study or not given:
+            continue
+        try:
+            theirs = configs.precisions(given.precisions)
+        except UserError:  # by another version, or with a plug-in that is not here
+            continue
+        both = [model for model in models if model in given.models]
+        for name in precisions if both else ():
+            if name in theirs and theirs[name] != precisions[name]:
+                ours, its = _options(precisions[name], theirs[name]), _options(theirs[name], precisions[name])
+                raise UserError(
+                    f"{name} of {words.some(both)} is made with {ours} here, and with {its} in the study {other}, "
+                    f"whose results are in {reports.parent} too: each would replace the other's graph. Give the same "
+                    f"options, run this study in a folder of its own, or give the other up: remove {reports / other}"
+                )
+
+
+def _options(options: Mapping[str, OptionValue], others: Mapping[str, OptionValue]) -> str:
+    """Those that differ from the other's, as a config has them."""
+    return ", ".join(f"{key}: {value}" for key, value in options.items() if others.get(key) != value)
 
 
 def where_reports_are(folder: Path) -> str:

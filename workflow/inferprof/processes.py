@@ -183,11 +183,11 @@ def sign_lock(folder: Path) -> None:
     (folder / HOLDER).write_text(json.dumps({**_identity(os.getpid()), "locks": _locks(folder)}), encoding="utf-8")
 
 
-def end_with_jobs(folder: Path, *, locked: bool = True) -> None:
+def end_with_jobs(unlock: Callable[[], object]) -> None:
     """On Ctrl-C and on SIGTERM, as `docker stop` sends it, end the jobs of this Snakemake and then itself, at once.
 
     Snakemake waits for running jobs, longer than a container is given. What was measured stays: its files are written
-    whole. What was half done Snakemake has marked, and does again. The lock goes, where this process holds it.
+    whole. What was half done Snakemake has marked, and does again. `unlock` removes the locks of this process.
     """
 
     def end(number: int, _: object) -> NoReturn:
@@ -197,9 +197,7 @@ def end_with_jobs(folder: Path, *, locked: bool = True) -> None:
         for stream in (1, 2):  # Snakemake's threads would say of each job that it failed
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         _end_children()
-        if locked:
-            shutil.rmtree(folder / LOCKS, ignore_errors=True)
-            (folder / HOLDER).unlink(missing_ok=True)
+        unlock()
         os._exit(128 + number)
 
     for number in ENDED_BY:

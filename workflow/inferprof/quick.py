@@ -20,11 +20,11 @@ from inferprof.machine import hardware, peaks
 from inferprof.measure import iterations, timing
 from inferprof.model import audit, cost, model_spec, onnx_file, onnx_inputs
 from inferprof.model.model_spec import ModelSpec
-from inferprof.model.onnx_inputs import OPEN_SIZE
+from inferprof.model.onnx_inputs import OPEN_SIZE, UNNAMED
 from inferprof.report.sections.gpu_floors import SHOWN
 from inferprof.tables.limits import gpu_floors
 from inferprof.units import NS_PER_MS
-from inferprof.words import counted, figure, ms
+from inferprof.words import counted, figure, ms, some
 
 OWN: Final = "own"
 """In place of a number format: that of the graph, whatever it is."""
@@ -85,12 +85,26 @@ def _spec(onnx: Path) -> ModelSpec:
 
 def answer(graph: Asked) -> Iterator[str]:
     """The answer, part by part, each as soon as it is known."""
-    guess = f" ({', '.join(graph.assumed)} assumed; --shape says otherwise)" if graph.assumed else ""
+    guess = f" ({_assumed(graph)}; --shape says otherwise)" if graph.assumed else ""
     by = f", described by {graph.spec.path}" if graph.spec.path != graph.onnx else ""
     yield f"{graph.onnx}{by} at {graph.shape}{guess}"
     yield "\n".join(_latencies(graph))
     for make in (_least_times, _formats, _partition):
         yield _part(make, graph)
+
+
+def _assumed(graph: Asked) -> str:
+    """The sizes that are a guess; of what the file gives no name, the axes that its symbol stands for here."""
+    unnamed = [symbol for symbol in graph.assumed if symbol.endswith(UNNAMED)]
+    axes: dict[str, list[str]] = {symbol: [] for symbol in unnamed}
+    for item in graph.spec.inputs:
+        for axis, dim in enumerate(item.dims):
+            if dim in axes:
+                axes[str(dim)].append(f"axis {axis} of {item.name}")
+    named = [symbol for symbol in graph.assumed if symbol not in axes]
+    said = [f"{', '.join(named)} assumed"] if named else []
+    said += [f"{symbol}: {some(where)}, without a name in the file, assumed" for symbol, where in axes.items()]
+    return "; ".join(said)
 
 
 def _part(make: Callable[[Asked], str], graph: Asked) -> str:
@@ -179,6 +193,7 @@ def _least_times(graph: Asked) -> str:
         return f"{title}: not known, because {next(iter(said.values()))}"
     lines = [f"{title}: a lower bound by the datasheets, not a prediction"]
     lines += [f"  {name:20}{text}" for name, text in said.items()]
+    lines.append(f"  {gpu_floors.L2_IS_FREE}")
     if any(floor.limit == "compute" for floor in by_name.values()):
         lines.append(f"  {gpu_floors.WITHOUT_TF32}")
     if left_out := [node.name for node in content.nodes or () if node.product and node.flops is None]:

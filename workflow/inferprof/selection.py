@@ -53,10 +53,11 @@ def write(path: Path, choices: Iterable[Choice]) -> None:
 
 
 def read(path: Path) -> Selection:
-    """Read selection.csv. Raises UserError where it is not what `write` wrote."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    if any(set(row) != set(COLUMNS) or row["case"].count("/") != 4 for row in rows):
+    """Read selection.csv. Raises UserError where it is not what `write` wrote, or is cut short."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    header, *cells = csv.reader(io.StringIO(text)) if text.endswith("\n") else [[]]
+    rows = [dict(zip(COLUMNS, row, strict=False)) for row in cells]
+    if tuple(header) != COLUMNS or any(len(row) != len(COLUMNS) or row["case"].count("/") != 4 for row in rows):
         raise UserError(f"{path} is not what inferprof wrote: remove it, and it is made anew")
     chosen = {what: frozenset(Case.from_path(row["case"]) for row in rows if row[what]) for what in COLUMNS[1:3]}
     return Selection(chosen["repeat"], chosen["capture"])

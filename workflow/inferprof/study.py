@@ -267,7 +267,7 @@ def check_writable(results: Path) -> None:
 def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> Study:
     """Check a config and make the study. Raises UserError, in one line, for the first thing that is wrong in it."""
     config = configs.with_defaults(config)
-    known_models = discover(models_folder)
+    known_models = discover(models_folder, config["models"])
     models, broken = configs.models(config["models"], known_models)
     precisions = configs.precisions(config["precisions"])
     variants = configs.variants(config["variants"])

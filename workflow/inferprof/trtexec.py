@@ -15,7 +15,6 @@ and in samples/trtexecCommon of 11.4 and later (16ed063, a9de66b); logs of 8.4.1
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import shutil
@@ -35,7 +34,7 @@ from inferprof.documents.record import Boundary
 from inferprof.errors import ToolError, UserError
 from inferprof.files import read_json
 from inferprof.machine import hardware
-from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.measure import device_lock
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.readers import trtexec_log
 from inferprof.units import NS_PER_MS
@@ -211,7 +210,7 @@ def measure(engine: Path, spec: ModelSpec, record: Record, runner: Runner = proc
     gpu = hardware.detect_gpu()
     with (
         progress.task(f"Measure {Case.from_path(record.case.path)} with {NAME}", (NAME,), measures=True),
-        gpu_lock(gpu.uuid, f"{NAME} {engine.name}") if gpu else contextlib.nullcontext(),
+        device_lock.hold([gpu] if gpu else [], f"{NAME} {engine.name}"),
     ):
         progress.step(NAME)
         log, samples = _run(runner, tool, engine, shapes, graph=graph)

@@ -26,8 +26,12 @@ def bandwidth(args: argparse.Namespace) -> None:
     """Measure the link and the memory of this machine's GPU (about 3 s): from it the floor of every copy."""
     from inferprof.devices import bandwidth
     from inferprof.devices.cuda import CudaDevice
+    from inferprof.machine import hardware
+    from inferprof.measure import device_lock
 
-    write_document(args.out, "bandwidth", bandwidth.measure(CudaDevice()))
+    gpu = hardware.detect_gpu()
+    with device_lock.hold([gpu] if gpu else [], "bandwidth"):
+        write_document(args.out, "bandwidth", bandwidth.measure(CudaDevice()))
 
 
 def ceilings(args: argparse.Namespace) -> None:
@@ -35,9 +39,11 @@ def ceilings(args: argparse.Namespace) -> None:
     from inferprof.devices import ceilings, cpu_ceilings
     from inferprof.devices.cuda import CudaDevice
     from inferprof.machine import hardware
+    from inferprof.measure import device_lock
 
-    on_gpu = hardware.detect().gpu is not None
-    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()) if on_gpu else cpu_ceilings.measure())
+    gpu = hardware.detect_gpu()
+    with device_lock.hold([gpu] if gpu else [], "ceilings"):
+        write_document(args.out, "ceilings", ceilings.measure(CudaDevice()) if gpu else cpu_ceilings.measure())
 
 
 def cases(args: argparse.Namespace) -> None:

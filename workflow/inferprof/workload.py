@@ -25,8 +25,7 @@ from inferprof.documents.record import SCHEMA, SelfCheck
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
-from inferprof.measure import host_cast, iterations, telemetry, timing
-from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.measure import device_lock, host_cast, iterations, telemetry, timing
 from inferprof.measure.lane import Lane
 from inferprof.measure.telemetry import Telemetry
 from inferprof.plugins import Backend, Feeds, Precision, Session
@@ -70,9 +69,7 @@ def run(request: RunRequest) -> dict[str, Any]:
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
     work = functools.partial(_on_ranks, hosts) if world else _content
-    with contextlib.ExitStack() as locks:
-        for uuid in sorted(each.uuid for each in gpus):  # in one order, so that no two wait for each other
-            locks.enter_context(gpu_lock(uuid, str(request.case)))
+    with device_lock.hold(gpus, str(request.case)):
         environment = provenance.of_run(gpu)
         kind: documents.Kind = "watched" if request.profiling else "record"
         content = outcomes.attempt(
@@ -110,12 +107,12 @@ def compile_ahead(request: RunRequest) -> dict[str, Any]:
     backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
     if not backend.compiles_ahead(request.variant):
         raise UserError(f"{backend.name} with the variant {request.variant.name} compiles nothing ahead: use run")
-    gpu = hardware.detect_gpu() if backend.where != "cpu" else None
+    gpus = loading.gpus_of(backend, 1)
     facts: dict[str, Any] = {"status": "ok", "reason": None, "options": dict(request.variant.options)}
     facts |= {"versions": dict(hardware.detect_packages())}
-    with gpu_lock(gpu.uuid, str(request.case), shared=True) if gpu else contextlib.nullcontext():
+    with device_lock.hold(gpus, str(request.case), shared=True):
         try:
-            facts["seconds"] = _first_inference_s(request, backend, loading.device_of([gpu] if gpu else []))
+            facts["seconds"] = _first_inference_s(request, backend, loading.device_of(gpus))
         except CaseFailed as error:
             LOGGER.warning("not compiled: %s", error)
         finally:

@@ -29,6 +29,7 @@ from inferprof.files import read_json
 from inferprof.yaml_file import read_yaml
 from inferprof.model import model_files as model_files_of
 from inferprof.ranks.world import World
+from snakemake.persistence.file import FilePersistence
 
 
 def give_up(reason):
@@ -52,6 +53,23 @@ def is_stage(name, is_rule=workflow.is_rule):
     return False
 
 
+def keep_others_locks():
+    """Have Snakemake remove its own locks alone where it ends, as it did before it had two kinds of persistence.
+
+    Else a run with nothing to do takes away those of the run that works in this folder. --unlock still removes all.
+    """
+
+    def remove_own(persistence):
+        for lock in persistence._lockfile.values():
+            Path(lock).unlink(missing_ok=True)
+        persistence._lockfile.clear()
+
+    FilePersistence.cleanup_locks = FilePersistence._delete_locks
+    FilePersistence._delete_locks = remove_own
+
+
+keep_others_locks()
+
 # Jobs are submitted, and this is the process that does it.
 SUBMITS = (
     workflow.is_main_process
@@ -73,10 +91,21 @@ try:
     )
     if SUBMITS:
         cluster.check(REQUESTS.values())
+    if workflow.is_main_process:
+        planning.check_formats(
+            STUDIES[0].name,
+            STUDIES[0].models,
+            STUDIES[0].precisions,
+            Path("results/reports"),
+        )
 except UserError as error:
     give_up(error)
 
 STUDY = STUDIES[0]
+if workflow.is_main_process and not any(Path(".snakemake", "metadata").glob("*")):
+    paths = {name: STUDY.known_models[name] for name in STUDY.models}
+    for line in model_files_of.made_otherwise(paths, Path("results/onnx")):
+        print(f"inferprof: {line}", file=sys.stderr)
 BY_FOLDER = {study.folder: study for study in STUDIES}
 BACKENDS = registry.backends()
 PARTIAL_REPORTS = [
@@ -167,10 +196,10 @@ def say_ends():
 def said_of_load(file):
     """What came of a case under load, and where that is."""
     from inferprof.serving import (
-        text,
+        measure,
     )  # with NumPy and more, which no other use of this file needs
 
-    return f"{text.render(read_json(Path(file)))}\n  {file}"
+    return f"{measure.render(read_json(Path(file)))}\n  {file}"
 
 
 def asked_often(function):
@@ -199,9 +228,11 @@ def selection_of(study):
     """Which cases have further rounds and captures, once the first round is done; None where all have."""
     if not study.refines:
         return None
-    return selections.read(
-        Path(checkpoints.select.get(folder=study.folder).output.selection)
-    )
+    written = Path(checkpoints.select.get(folder=study.folder).output.selection)
+    try:
+        return selections.read(written)
+    except UserError as error:
+        give_up(error)
 
 
 def selection_inputs(wildcards):

@@ -65,13 +65,23 @@ def test_more_threads_than_cores_that_wait_for_each_other_are_found_with_the_num
     assert "`threads: 2`" in finding.advice
     total = load(results).total
     assert total is not None and finding.gain is not None
-    assert (finding.gain.low_ns, finding.gain.high_ns) == (0.0, approx(total.ns / 2))
+    assert finding.gain.low_ns == 0.0 and finding.gain.high_ns == pytest.approx(total.ns / 2, rel=0.02)
 
 
 def test_threads_that_fit_and_wait_all_the_same_have_neighbours(results: Results) -> None:
     results.ok(INT8, 10.0, host=host([1.5] * 4, [0.5] * 4))
     (finding,) = ask("cpu_threads", load(results)).findings
     assert (finding.evidence["waited"], finding.change) == (0.25, Change("variant"))
+    assert finding.share == pytest.approx(0.25, abs=0.02)
+
+
+def test_waiting_in_a_few_iterations_alone_gains_nothing_of_an_undisturbed_median(results: Results) -> None:
+    samples = [10_000_000] * 18 + [60_000_000] * 2  # of 300 ms 100 are waiting
+    ends = {"end_to_end": {"samples_ns": samples, "stopped_by": "time", "settled": True}}
+    results.ok(INT8, 10.0, host=host([1.0] * 4, [0.5] * 4), boundaries=ends)
+    answer = ask("cpu_threads", load(results))
+    assert (answer.verdict, answer.evidence["waited"]) == ("clear", approx(1 / 3))
+    assert "the median it is 0.0 %" in answer.reason
 
 
 def test_cores_that_a_case_leaves_idle_are_a_rule_of_thumb(results: Results) -> None:

@@ -55,6 +55,18 @@ def test_a_gap_is_found_by_its_cause(captured: Captured, cause: str, bottleneck:
     assert finding.gain and finding.gain == Gain(0.0, finding.evidence[f"idle_{cause}_ns"])
 
 
+def test_where_streams_overlap_no_gap_asks_for_one_stream_nor_for_more(captured: Captured) -> None:
+    frames = with_idle(captured("h100_ort_cuda_minilm"), "queued", 400_000.0)
+    (alone,) = ask("gaps", frames).findings
+    timeline = frames.timeline.copy()
+    own = timeline["level"].eq("range") & timeline["name"].eq(ITERATION) & timeline["metric"].eq("streams_overlap")
+    timeline.loc[own, "value"] = 1e5
+    assert own.any()
+    (beside,) = ask("gaps", dataclasses.replace(frames, timeline=timeline)).findings
+    assert "one stream" in alone.advice
+    assert "one stream" not in beside.advice and "cudaStreamWaitEvent" in beside.advice
+
+
 def test_the_copies_of_inputs_and_outputs_are_no_gap(captured: Captured) -> None:
     """The GPU waits for copies for 124,860 ns of an iteration, all of them in the stages h2d and d2h."""
     frames = dataclasses.replace(captured("h100_ort_cuda_graph_vit_tiny"), total=Total(2e6, END_TO_END))

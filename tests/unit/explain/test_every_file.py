@@ -27,7 +27,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         10728000,
         0,
         "waiting for the host's launches 98.8",
-        "hot_kernel",
+        "tf32",
     ),
     "real/kineto/hta_2024_ns_resolution_displayTimeUnit.json.gz": ("kineto", 468153602, 5, "kernels 96.8", ""),
     "real/kineto/hta_amd_mi250_rocm6.2.json.gz": (
@@ -139,7 +139,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         43541000,
         1,
         "kernels 75.9",
-        "cuda_graph",
+        "tf32",
     ),
     "real/ort_profile/excerpt_ort0.4.0_unnamed_nodes.json": ("ort_profile", 0, 0, "", "cpu_operators"),
     "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json": ("ort_profile", 0, 0, "", "cpu_operators"),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.unit.facts import facts, naming, states
+from tests.unit.facts import facts, mentions, naming, states
 
 from inferprof import cli
 from inferprof.errors import UserError
@@ -150,6 +150,17 @@ def test_layers_and_their_times_are_joined(repository: Path) -> None:
     assert facts(next(note for note in case.captures[0].notes if note.startswith("opaque")))[:2] == ["1", "5"]
 
 
+def test_layers_have_shares_of_the_median_of_inferences_that_no_layer_was_timed_in(shared: Path) -> None:
+    folder = shared / "real/trt_json"
+    files = [folder / f"trt10_trtexec_alexnet_fp16.{name}" for name in ("profile.json", "timing.json.gz")]
+    (case,) = explain(files)
+    assert case.total is not None and case.total.ns == pytest.approx(495_605, rel=1e-4)
+    assert sum(case.captures[0].parts.values()) == pytest.approx(case.total.ns)
+    assert mentions(" ".join(answer.render(case).split()), "CaskConvolution", "0.524 ms", "1.06 times the median")
+    apart = explain([folder / "trt7_jetson_resnet50_int8_exportProfile_concatenated.json", files[1]])
+    assert len(apart) == 2  # 0.5 ms are of no inference whose layers take 7 ms
+
+
 @pytest.mark.parametrize(
     ("name", "has"),
     [
@@ -228,7 +239,7 @@ def test_a_report_has_the_answer_and_the_tables_behind_it(repository: Path, tmp_
     written = page.write(cases, tmp_path / "out")
     text = written.read_text(encoding="utf-8")
     assert written == tmp_path / "out/reports/explain/REPORT.txt"
-    assert "h100_torch_eager.sqlite" in text
+    assert "h100_torch_eager.sqlite" in text and "unknown" not in text
     assert (written.parent / "REPORT.html").stat().st_size > 10_000
     where = pd.read_csv(written.parent / "csv/where.csv")
     assert where.groupby("case")["percent"].sum().tolist() == pytest.approx([100, 100])

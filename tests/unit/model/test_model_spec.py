@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -230,11 +231,12 @@ def test_a_yaml_file_beside_the_onnx_file_that_it_names_is_one_model(tmp_path):
     assert model_spec.discover(tmp_path) == {"bert": tmp_path / "bert.yaml", "other": tmp_path / "other.onnx"}
 
 
-def test_two_models_of_one_name_are_refused(tmp_path):
+def test_two_models_of_one_name_are_left_out_and_stop_no_other(tmp_path, capsys):
     onnx_file(tmp_path, name="vit.onnx")
     yaml_file(tmp_path, TOKENS, "vit.yaml")
-    with pytest.raises(UserError, match=naming("named vit", "vit.yaml", "vit.onnx", "rename")):
-        model_spec.discover(tmp_path)
+    yaml_file(tmp_path, TOKENS, "bert.yaml")
+    assert [*model_spec.discover(tmp_path)] == ["bert"]
+    assert re.search(naming("named vit", "vit.yaml", "vit.onnx", "rename"), capsys.readouterr().err)
 
 
 def test_a_broken_yaml_file_does_not_hide_the_others(tmp_path):
@@ -243,10 +245,21 @@ def test_a_broken_yaml_file_does_not_hide_the_others(tmp_path):
     assert list(model_spec.discover(tmp_path)) == ["bert", "broken"]
 
 
-def test_a_name_that_cannot_stand_in_a_path_is_refused(tmp_path):
+def test_a_name_that_cannot_stand_in_a_path_is_left_out_and_stops_no_other(tmp_path, capsys):
     yaml_file(tmp_path, TOKENS, "my model.yaml")
-    with pytest.raises(UserError, match=naming("name", "letters, digits")):
-        model_spec.discover(tmp_path)
+    yaml_file(tmp_path, TOKENS, "bert.yaml")
+    assert [*model_spec.discover(tmp_path)] == ["bert"]
+    assert re.search(naming("left out", "my model", "letters, digits"), capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("key", "source"), [("sha256", "timm"), ("package", "torchvision"), ("repository", "timm")])
+def test_a_key_that_the_source_of_the_weights_does_not_read_is_refused(tmp_path, key, source):
+    value = "0" * 64 if key == "sha256" else "a_package" if key == "package" else "a/b"
+    more = "revision: 0123456789abcdef0123456789abcdef01234567\n" if key == "repository" else ""
+    image = "inputs: [{name: x, dtype: float32, dims: [b, 3, 8, 8], data: image}]\n"
+    path = yaml_file(tmp_path, f"source: {source}\narchitecture: x\n{key}: {value!r}\n{more}{image}", "net.yaml")
+    with pytest.raises(UserError, match=naming(f"source {source}", key)):
+        model_spec.load(path)
 
 
 def test_what_an_editor_or_a_mac_leaves_in_the_folder_is_no_model(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.facts import mentions
 
 from inferprof.errors import UserError
 from inferprof.readers import ncu_text
@@ -55,9 +56,10 @@ def test_launches_have_their_numbers_sizes_and_rules(tmp_path: Path) -> None:
     assert (second.number, second.grid) == (1, "2,1,1")
 
 
-def test_a_last_launch_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_a_last_launch_that_is_cut_off_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut = LAUNCH.format(name="b", grid=2).partition("    Duration")[0]
     (launch,) = read(tmp_path, HEAD + LAUNCH.format(name="a", grid=9) + cut)
+    assert mentions(capsys.readouterr().err, "left out", "last launch, of b", "cut")
     assert launch.name == "a"
 
 

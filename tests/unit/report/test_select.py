@@ -129,7 +129,14 @@ def test_a_selection_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert selection.read(path) == selection.Selection(frozenset({second}), frozenset({first, second}))
 
 
-@pytest.mark.parametrize("text", ["case\nvit", "case,repeat,capture,why\nvit/fp32,yes,,\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("case\nvit", "case,repeat,capture,why\nvit/fp32,yes,,\n", "", "case,repeat,capture,why"),
+        "case,repeat,capture,why\nvit/fp32/ort_cpu/default/b1,yes\n",
+        "case,repeat,capture,why\nvit/fp32/ort_cpu/default/b1,yes,yes,a",
+    ],
+)
 def test_a_selection_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / selection.NAME
     path.write_text(text, encoding="utf-8")

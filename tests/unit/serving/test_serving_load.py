@@ -168,7 +168,7 @@ def test_a_search_whose_runs_are_too_short_for_the_percentile_says_nothing_of_an
         None,
         False,
     )
-    assert mentions(highest.not_measured, "too few", "p99.999", "seconds")
+    assert mentions(highest.not_measured, "p99.999", "too few", "seconds")
 
 
 class Late(Simulated):
@@ -510,6 +510,18 @@ def test_a_rate_is_told_in_a_line_with_what_was_predicted_of_it() -> None:
         measure.render(content | {"loads": [], "highest": late}), "500", "not to be used", "late in 8 of 8"
     )
     assert measure.render({"status": "failed", "reason": "no memory"}) == "failed: no memory"
+
+
+def test_a_run_too_short_for_its_percentile_says_what_was_predicted_and_how_long_it_must_be() -> None:
+    asked, short = policy(seconds=1), 10.0
+    point, _ = measure.point(bench_of(asked), short / 800)
+    case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
+    content = {"status": "ok", "case": case, "policy": msgspec.to_builtins(asked), "capacity": 800.0}
+    text = measure.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()[1]
+    assert mentions(
+        text, "mean", "p99 predicted", "ms", "p99 not measured", f"{point.requests} requests", "333", "10"
+    )
+    assert bench_of(policy(seconds=10)).due(short).size >= 333
 
 
 def test_a_generative_model_is_told_by_its_tokens() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Mapping
 from typing import Final
 
@@ -78,7 +79,8 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
     """Threads that wait for a core, for each other or for other work; or cores that the case leaves idle.
 
     By what each thread of the process was on a core, and waited for one, while the boundaries took turns. Gain: 0 to
-    the share that they wait; of idle cores 0 to what as many busy ones would save.
+    median - mean · (1 - share that they wait), since a few iterations that wait for long are not in the median; of
+    idle cores 0 to what as many busy ones would save.
     """
     threads = frames.record.host.threads if frames.record.host else None
     if threads is None or threads.not_measured:
@@ -92,14 +94,28 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
         f"Of the time of the case's own threads, all loops together, {percent(waited)} is waiting for a core"
     )
     if waited >= frames.limit(CORE_WAITED):
+        in_median = _in_median(frames, waited)
+        if in_median < frames.limit(CORE_WAITED):
+            return Clear(f"{said}. Few iterations wait: of the median it is {percent(in_median)}", evidence)
         if working <= usable:
-            return [_of_all(frames, waited, said, evidence, OTHERS_WORK)]
+            return [_of_all(frames, in_median, said, evidence, OTHERS_WORK)]
         fitting = math.floor(usable) or 1
-        crowded = _of_all(frames, waited, said, evidence, f"A variant with `threads: {fitting}`, one a core.")
+        crowded = _of_all(frames, in_median, said, evidence, f"A variant with `threads: {fitting}`, one a core.")
         return [replace(crowded, change=Change("variant", {"threads": fitting}))]
     if usable >= 2 and cores < frames.limit(IDLE_CORES) * usable:
         return [replace(_of_all(frames, 1 - cores / usable, said, evidence, IDLE_ADVICE), confidence="low")]
     return Clear(said, evidence)
+
+
+def _in_median(frames: Frames, waited: float) -> float:
+    """Which share of end_to_end's median is waiting, where so much of all its time is: an iteration without any takes
+    mean · (1 - waited) on average."""
+    boundaries = frames.record.boundaries
+    boundary = boundaries.end_to_end if boundaries else None
+    if not boundary or not boundary.samples_ns:
+        return waited
+    mean, median = statistics.fmean(boundary.samples_ns), statistics.median(boundary.samples_ns)
+    return max(0.0, 1 - mean * (1 - waited) / float(median))
 
 
 def _usable(environment: Environment | None) -> float:

@@ -28,13 +28,18 @@ IDLE: Final[Mapping[str, tuple[str, str]]] = {
     "sync": ("The host sits in a synchronise.", "Wait once, at the end of the inference."),
     "copy": ("The host is in a copy call.", "Copy asynchronously, from and to page-locked memory."),
     "queued": (
-        "The next operation is queued. It waits for another stream or for its turn.",
-        "Use one stream, or a CUDA graph.",
+        "The next operation is launched already. No two streams are busy at once.",
+        "Start what follows sooner: a CUDA graph, fewer and longer kernels, all of it in one stream.",
     ),
     UNKNOWN: ("The capture does not say for what.", "Capture with nsys, which ties operations to launches."),
     OTHER_PROCESS: ("It computes for another process.", "Measure again on a GPU of its own."),
 }
 """Cause of tables.trace.idle → what it means inside an inference, and what to do. Launches are the host's level."""
+BETWEEN_STREAMS: Final = (
+    "The next operation is launched already. Streams overlap here, so that it may wait for another one.",
+    "See which event of another stream it waits for (cudaStreamWaitEvent), and leave out waits that no data needs.",
+)
+"""The same of a queued operation where streams overlap: neither one nor more of them is advised."""
 
 
 def _gaps(frames: Frames) -> list[Finding] | Clear:
@@ -60,7 +65,8 @@ def _gaps(frames: Frames) -> list[Finding] | Clear:
 
 
 def _gap(frames: Frames, cause: str, ns: float, total: float) -> Finding:
-    why, advice = IDLE[cause]
+    between_streams = cause == "queued" and iteration(frames).get("streams_overlap", 0.0) > 0
+    why, advice = BETWEEN_STREAMS if between_streams else IDLE[cause]
     bare = None if cause == "copy" else part(frames, "idle")
     most = min(ns, bare.ns) if bare else ns
     return Finding(

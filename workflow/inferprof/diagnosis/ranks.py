@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from inferprof.diagnosis.times import on_several_gpus
+from inferprof.diagnosis.times import iteration, on_several_gpus
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits import scaling
@@ -110,7 +110,8 @@ def _exposed(frames: Frames) -> list[Finding] | Clear:
     reason, evidence = reason + sizes, evidence | numbers
     if (share or 0.0) < frames.limit(EXPOSED):
         return Clear(reason, evidence)
-    advice = "Send while the next part computes, on a second stream. Or send fewer bytes, or use fewer GPUs."
+    sooner = "Send sooner" if iteration(frames).get("streams_overlap", 0.0) > 0 else "Send on a second stream"
+    advice = f"{sooner}, while the next part computes. Or send fewer bytes, or use fewer GPUs."
     gain = Gain(0.0, exposed[gpu])
     return [Finding(f"GPU {gpu}", "kernels", share, reason, evidence, str(frames.tool), gain, advice, "medium")]
 

@@ -24,6 +24,8 @@ class StudyConfig(Document):
     """results/reports/{study}/config.json: the config that the cases came from."""
 
     baseline: str | None
+    models: list[str] = []
+    precisions: list[str | dict[str, Any]] = []
     thresholds: dict[str, Threshold] = {}
     answer: Asked = field(default_factory=Asked)
     variants: list[dict[str, Any]] = []

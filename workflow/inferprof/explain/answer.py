@@ -207,7 +207,8 @@ def _cause(foreign: Foreign) -> Iterator[Entry]:
         + [entry.finding for entry in groups[0].findings[1:]]
     )
     for number, finding in enumerate(rest[:ALSO]):
-        yield Entry("also", _sentences(_reason(finding), _advice(finding)), 3 + number)
+        rank = 1 if number == 0 and finding.acts else 3 + number  # what to do is more than what a file says of itself
+        yield Entry("also", _sentences(_reason(finding), _advice(finding)), rank)
     yield from _late_graph(foreign)
     for caution in foreign.verdict.cautions[:ALSO]:
         yield Entry("doubt", _sentences(_reason(caution.finding), _advice(caution.finding)), 3)

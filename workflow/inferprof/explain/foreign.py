@@ -17,6 +17,7 @@ from inferprof.diagnosis import frames, ranks, run, verdict
 from inferprof.diagnosis.times import on_several_gpus
 from inferprof.documents.diagnosed import Verdict
 from inferprof.errors import UserError
+from inferprof.explain import tf32
 from inferprof.findings import Answer, Frames, Total
 from inferprof.readers import launch_configs
 from inferprof.readers.kind import Capture, Lack
@@ -104,6 +105,8 @@ def of(
     read = [answer for capture in captures for answer in capture.answers]
     checked = {answer.check for answer in read}  # by the file's reader, of the same rows: once is enough
     given = [*(answer for answer in (run.answers(own) if len(rows) else []) if answer.check not in checked), *read]
+    if (narrower := tf32.answer(own, captures)) is not None:
+        given.append(narrower)
     if choice is not None and choice.apart >= UNLIKE:
         given = [_without_gains(answer) for answer in given]
     total = own.total or next((capture.total for capture in captures if capture.total), None)

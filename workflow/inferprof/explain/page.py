@@ -13,11 +13,11 @@ from inferprof.diagnosis import run
 from inferprof.diagnosis.times import percent
 from inferprof.explain import against, against_answer, answer
 from inferprof.explain.against import Difference
-from inferprof.explain.foreign import MACHINE, STUDY, Foreign
+from inferprof.explain.foreign import MACHINE, STUDY, UNKNOWN, Foreign
 from inferprof.explain.parts import parts_of
 from inferprof.files import write_document, write_text, written_whole
 from inferprof.report import compose, evidence, interactive
-from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, number, words
+from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, Text, number, words
 from inferprof.report.section import sections
 from inferprof.tables import records
 from inferprof.units import NS_PER_MS
@@ -58,7 +58,7 @@ def write(cases: Sequence[Foreign], out: Path) -> Path:
     page = Report(
         title="inferprof: explain",
         subtitle=f"{len(cases)} capture{'s' if len(cases) > 1 else ''}. Paths are relative to the folder of --out.",
-        sections=(_answers(cases), *(content for content in contents if content.blocks)),
+        sections=(_answers(cases), *(_as_told(content, cases) for content in contents if content.blocks)),
     )
     return report.write_files(compose.with_widgets(page, *interactive.begin(of_study, folder)()), folder)
 
@@ -96,6 +96,24 @@ def _write_tables(case: Foreign, out: Path) -> None:
     document |= {"case": dataclasses.asdict(case.case), "verdict": run.plain(case.verdict)}
     document |= {"total": run.plain(case.total)}
     write_document(out / MACHINE / "diagnosis" / f"{case.case.path}.json", "diagnosis", document)
+
+
+def _as_told(content: SectionContent, cases: Sequence[Foreign]) -> SectionContent:
+    """A study's section without those parts of a case that no capture tells: they are in its CSV files alone."""
+    untold = {"shape", "precision", "variant", "example"}
+    untold |= {"backend"} if all(case.case.backend == UNKNOWN for case in cases) else set()
+    blocks: list[Block] = []
+    for block in content.blocks:
+        if isinstance(block, Table):
+            hidden = (dataclasses.replace(c, hidden=c.hidden or c.key in untold) for c in block.columns)
+            block = dataclasses.replace(block, columns=tuple(hidden))
+        elif isinstance(block, Text):
+            text = block.text
+            for case in cases:
+                text = text.replace(str(case.case), case.case.model)
+            block = dataclasses.replace(block, text=text)
+        blocks.append(block)
+    return dataclasses.replace(content, blocks=tuple(blocks))
 
 
 def _answers(cases: Sequence[Foreign]) -> SectionContent:

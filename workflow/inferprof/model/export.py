@@ -18,7 +18,7 @@ from inferprof.case import BATCH, Shape
 from inferprof.device import Where
 from inferprof.errors import UserError
 from inferprof.machine import hardware
-from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.measure import device_lock
 from inferprof.model import expected, model_files, onnx_file, onnx_graph, torch_source, validity
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.torch_source import Attention
@@ -81,7 +81,7 @@ def _outputs_sooner(spec: ModelSpec, shape: Shape, feeds: Feeds) -> tuple[dict[s
 
     gpu = hardware.detect_gpu()
     if gpu and torch.cuda.is_available():
-        with gpu_lock(gpu.uuid, f"expect {spec.name}", shared=True):
+        with device_lock.hold([gpu], f"expect {spec.name}", shared=True):
             try:
                 return outputs(spec, shape, feeds, "cuda")
             except RuntimeError as error:  # out of memory, or a model that makes tensors on the CPU

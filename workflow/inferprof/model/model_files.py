@@ -6,10 +6,12 @@ import functools
 import hashlib
 import itertools
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from inferprof import documents
 from inferprof.case import PARALLEL
-from inferprof.files import sha256
+from inferprof.files import sha256, unless_damaged
 from inferprof.model import data, onnx_graph
 from inferprof.model.model_spec import ModelSpec, load
 from inferprof.yaml_file import read_yaml
@@ -57,3 +59,20 @@ def digests(spec: ModelSpec) -> dict[str, str]:
     return {
         file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name: sha256(file) for file in files
     }
+
+
+def made_otherwise(models: Mapping[str, Path], onnx: Path) -> Iterator[str]:
+    """Of each model whose ONNX file was made by another description than there is, that it was, in a line.
+
+    onnx: results/onnx. Snakemake itself tells, and makes it again, but not in results that were copied without what
+    it keeps beside them.
+    """
+    for name, path in models.items():
+        facts = onnx / name / "fp32.convert.json"
+        document = unless_damaged(documents.read, facts, "convert") if facts.is_file() else None
+        made = document.made_from.get(f"{path.parent.name}/{path.name}") if document else None
+        if made and made != sha256(path):
+            yield (
+                f"{path} is not what {facts.with_name('fp32.onnx')} was made from. What changed only .snakemake "
+                f"would tell, which is not here: if it matters, remove {onnx / name}"
+            )

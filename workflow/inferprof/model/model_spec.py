@@ -6,13 +6,14 @@ import functools
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from inferprof.case import BATCH, CONTEXT, TOKENS, Shape
 from inferprof.errors import UserError
+from inferprof.files import left_out
 from inferprof.model import onnx_inputs
 from inferprof.yaml_file import check_schema, read_yaml
 
@@ -33,7 +34,9 @@ _NEEDS = {
 }
 _TORCH = {"transformers", "timm", "torchvision", "python"}
 _READ_BY = {"onnx": {"onnx"}, "python": {"python", "onnx"}, "architecture": _TORCH - {"python"}}
-_READ_BY |= {"config": {"transformers"}, "output": _TORCH, "parallel": _TORCH, "opset": _TORCH}
+_READ_BY |= {key: {"transformers", "python", "onnx"} for key in ("repository", "revision", "package")}
+_READ_BY |= {"sha256": {"transformers", "onnx"}, "config": {"transformers"}}
+_READ_BY |= {"output": _TORCH, "parallel": _TORCH, "opset": _TORCH}
 
 
 @dataclass(frozen=True)
@@ -194,27 +197,28 @@ def package_roots(package: str) -> list[Path]:
     return [Path(root) for root in (module_spec.submodule_search_locations or [])] if module_spec else []
 
 
-def discover(folder: Path) -> dict[str, Path]:
-    """The models of a folder, sorted: name → its YAML file, or the ONNX file where no YAML file speaks of that.
-
-    Raises UserError where two models have one name, or a name can't stand in a path.
-    """
+def discover(folder: Path, wanted: Container[str] = ()) -> dict[str, Path]:
+    """The models of a folder, sorted: name → its YAML file, or the ONNX file where no YAML file speaks of it.
+    Two of one name, and names that no path can have, are left out, as stderr says; UserError if they are `wanted`."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; it holds one YAML or ONNX file per model")
-    files = sorted(
-        path for path in folder.iterdir() if not path.name.startswith(".")
-    )  # ._NAME: macOS's, .#NAME: Emacs's
+    files = sorted(path for path in folder.iterdir() if path.name[0] != ".")  # ._NAME: macOS's, .#NAME: Emacs's
     described = [path for path in files if path.suffix in (".yaml", ".yml")]
     spoken_of = {folder / file for path in described for file in _files_of(path)}
     bare = [path for path in files if path.suffix == ".onnx" and path not in spoken_of]
     models: dict[str, Path] = {}
+    why: dict[str, str] = {}
     for path in [*described, *bare]:
         if not _NAME.fullmatch(path.stem):
-            raise UserError(f"{path}: a model's name has letters, digits and ._- only; rename the file")
-        if path.stem in models:
-            raise UserError(f"two models are named {path.stem}: {models[path.stem]} and {path}; rename one of them")
+            why[path.stem] = f"{path}: a model's name has letters, digits and ._- only; rename the file"
+        elif other := models.get(path.stem):
+            why[path.stem] = f"two models are named {path.stem}: {other} and {path}; rename one of them"
         models[path.stem] = path
-    return dict(sorted(models.items()))
+    for name, reason in why.items():
+        if name in wanted:
+            raise UserError(reason)
+        left_out(reason)
+    return {name: path for name, path in sorted(models.items()) if name not in why}
 
 
 def _files_of(path: Path) -> Iterator[str]:
@@ -224,8 +228,8 @@ def _files_of(path: Path) -> Iterator[str]:
     except UserError:
         return
     if isinstance(content, dict):
-        variants = content.get("variants")
-        files = [content.get("onnx"), *(variants.values() if isinstance(variants, dict) else [])]
+        ready_made = variants.values() if isinstance(variants := content.get("variants"), dict) else []
+        files = [content.get("onnx"), *ready_made]
         yield from (file for file in files if isinstance(file, str))
 
 
@@ -237,10 +241,9 @@ def load(path: Path) -> ModelSpec:
     check_schema(content, "model", str(path))
     spec = _from_yaml(path, content)
     _check(spec)
-    source = spec.source
-    if unread := [key for key in content if source not in _READ_BY.get(key, source)]:
-        of = ", ".join(sorted(_READ_BY[unread[0]]))
-        raise UserError(f"{path}: source {source} does not read {unread[0]}: (only {of}): leave it out")
+    if unread := [key for key in content if spec.source not in _READ_BY.get(key, spec.source)]:
+        by = ", ".join(sorted(_READ_BY[unread[0]]))
+        raise UserError(f"{path}: source {spec.source} does not read {unread[0]}: (only {by}): leave it out")
     if spec.kv_cache:
         _check_kv_cache(spec)
     return spec
@@ -254,15 +257,13 @@ def is_unsized(path: Path) -> bool:
 
 def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
     """A ModelSpec of validated YAML."""
-    inputs = tuple(
-        InputSpec(item["name"], item["dtype"], tuple(item["dims"]), item.get("data", "normal"))
-        for item in content["inputs"]
-    )
+    given = content["inputs"]
+    inputs = (InputSpec(i["name"], i["dtype"], tuple(i["dims"]), i.get("data", "normal")) for i in given)
     return ModelSpec(
         name=path.stem,
         path=path,
         source=content["source"],
-        inputs=inputs,
+        inputs=tuple(inputs),
         options={key: value for key, value in content.items() if key not in _COMMON},
         pretrained=content.get("pretrained", True),
         seed=content.get("seed", 0),
@@ -278,8 +279,7 @@ def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
 
 def _check(spec: ModelSpec) -> None:
     """What a schema can't say. Raises UserError."""
-    key = _NEEDS[spec.source]
-    if key not in spec.options:
+    if (key := _NEEDS[spec.source]) not in spec.options:
         raise UserError(f"{spec.path}: source {spec.source} needs the key {key}:")
     if spec.source == "transformers" and spec.pretrained and not {"repository", "package"} & spec.options.keys():
         raise UserError(
@@ -290,8 +290,7 @@ def _check(spec: ModelSpec) -> None:
         raise UserError(f"{spec.path}: repository: needs revision:, the 40 digits of the commit that is meant")
     if not (spec.exported or spec.from_torch):
         raise UserError(f"{spec.path}: source onnx is an ONNX file already; export: false is for torch sources")
-    twice = [name for name, count in Counter(item.name for item in spec.inputs).items() if count > 1]
-    if twice:
+    if twice := [name for name, count in Counter(item.name for item in spec.inputs).items() if count > 1]:
         raise UserError(f"{spec.path}: two inputs are named {twice[0]}")
     for symbol, size in [*spec.sizes.items(), *spec.max_sizes.items()]:
         if symbol not in spec.symbols:

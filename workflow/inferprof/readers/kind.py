@@ -96,6 +96,8 @@ class Capture:
     lacks: Sequence[Lack] = ()
     runtime: str | None = None
     """What ran the model, as a backend's name begins; None where a file of this kind may be of any."""
+    compute_major: int | None = None
+    """The major number of the compute capability, the least of the GPUs in use; None where the file does not tell."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """On what terms it ran, by name: versions, GPU, clocks, switches. `shapes`: of the inputs."""
     model: str | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from inferprof.errors import UserError
-from inferprof.files import unpacked
+from inferprof.files import left_out, unpacked
 from inferprof.readers import ncu_csv
 from inferprof.readers.ncu_csv import Row
 from inferprof.readers.ncu_launches import Launch
@@ -28,12 +28,16 @@ _GAIN: Final = re.compile(r"Est\. (?P<local>Local )?Speedup: (?P<percent>[\d.]+)
 
 
 def read(path: Path) -> list[Launch]:
-    """The launches, in order. Raises UserError where there is none that is whole."""
+    """The launches, in order. Raises UserError where there is none that is whole.
+
+    A last one that lacks what all others have was cut: it is left out, which stderr says.
+    """
     text = unpacked(path).decode("utf-8-sig", errors="replace")
     launches = list(_launches(text.splitlines()))
     names = [{(row["Section Name"], row["Metric Name"]) for row in rows if row["Metric Name"]} for rows in launches]
     if len(names) > 1 and set.intersection(*names[:-1]) - names[-1]:
-        launches.pop()
+        last = launches.pop()[0]["Kernel Name"]
+        left_out(f"{path}: the last launch, of {last}, in which the text is cut short")
     rows = [row for own in launches for row in own]
     if not rows:
         raise UserError(f"{path}: no kernel of this text has a table: print the details page, `ncu --page details`")

@@ -51,8 +51,9 @@ def read(path: Path, *, cut: bool = False) -> list[dict[str, Any]]:
         text = unpacked(path).decode("utf-8-sig", errors="replace")
         events = json.loads(_whole(text) if cut and is_cut(path) else text)
     except (ValueError, RecursionError) as error:
+        whole = "" if cut else "; inferprof explain tells of a cut one what is whole of it"
         raise UserError(
-            f"{path} is cut short or damaged ({in_one_line(error)}): profile again, or copy it again"
+            f"{path} is cut short or damaged ({in_one_line(error)}): profile again, or copy it again{whole}"
         ) from None
     if not isinstance(events, list):
         raise UserError(f"{path} is no list of events, which ONNX Runtime's profiles are")

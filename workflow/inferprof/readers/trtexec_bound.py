@@ -7,6 +7,7 @@ Thresholds are trtexec's own (sampleReporting.cpp), where it has one.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
@@ -34,6 +35,12 @@ DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
     "CUDA Graph": ("Disabled", "Enabled"),
 }
 """Settings whose defaults are the opposite since TensorRT 11: up to 10, since 11. See inferprof.trtexec."""
+ALIKE: Final = 3.0
+"""Ours: layers that are timed one by one may take so many times as long as the inference that they are of."""
+TIMED_ALONE: Final = Lack(
+    "how long an inference takes without timing each layer, and what the GPU waits for",
+    "nsys profile --trace=cuda,nvtx trtexec --loadEngine=…",
+)
 _SHARED: Final[Mapping[str, Sequence[str]]] = {
     "GPU": ("Selected Device",),
     "clock": ("Compute Clock Rate", "Application Compute Clock Rate"),
@@ -310,3 +317,27 @@ def lacks(run: TrtexecRun) -> list[Lack]:
     return [
         Lack("which kernels a layer runs, and what the GPU waits for", f"nsys profile --trace=cuda,nvtx {TOOL} …")
     ]
+
+
+def beside(layers: Capture, inferences: Capture, listed: float, median: float) -> Capture | None:
+    """The layers of an engine, as shares of the median of its inferences (ns), and what bounds these, as one capture.
+
+    listed: what the layers take when they are timed one by one. None where that and the median are so far apart that
+    they can't be of one engine.
+    """
+    if not listed or not 1 / ALIKE <= listed / median <= ALIKE:
+        return None
+    note = f"timed one by one the layers take {ms(listed)}, {listed / median:.2f} times the median that shares are of"
+    return dataclasses.replace(
+        layers,
+        ran=inferences.ran,
+        total=Total(median, "the median of GPU compute, split as the layers' times are"),
+        answers=[*layers.answers, *(answer for answer in inferences.answers if not _of_kernels(answer))],
+        notes=[note, *inferences.notes, *layers.notes],
+        lacks=[lack for lack in layers.lacks if lack != TIMED_ALONE],
+    )
+
+
+def _of_kernels(answer: Answer) -> bool:
+    """Whether an answer says no more than that the kernels set the pace, of which layers tell more."""
+    return all(finding.bottleneck in ("kernels", "compute") for finding in answer.findings)

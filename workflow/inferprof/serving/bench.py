@@ -36,6 +36,7 @@ from inferprof.units import NS_PER_MS, NS_PER_S
 SHOWN: Final = (50.0, 90.0, 95.0, 99.0)
 WARM: Final = 0.1
 """Of the requests: the first ones, which find an emptier queue than later ones, count for nothing."""
+MARGIN: Final = 1.2  # of the requests that tell a percentile, since a schedule may bring fewer
 LAG: Final = 0.01
 """Of the objective: a client that sends later than that at the 99th percentile is no open loop."""
 LONGEST: Final = 4.0
@@ -180,7 +181,7 @@ class Bench:
         """The schedule at a rate: as long as asked, or until the objective's percentile can be told, if
         that is not far beyond it."""
         least = stats.samples_needed(self.asked.percentile / 100)
-        seconds = max(self.asked.seconds, min(1.2 * least / (1 - WARM) / rate, LONGEST * self.asked.seconds))
+        seconds = max(self.asked.seconds, min(MARGIN * least / (1 - WARM) / rate, LONGEST * self.asked.seconds))
         due = self.schedule(rate, int(rate * seconds) + 1, self.seed + OTHER * other)
         return due[due <= LONGEST * self.asked.seconds * NS_PER_S]
 

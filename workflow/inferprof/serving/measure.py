@@ -16,8 +16,7 @@ from inferprof.case import Case
 from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, Load, ServingPolicy
 from inferprof.errors import UserError
 from inferprof.machine import hardware, provenance
-from inferprof.measure import timing
-from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.measure import device_lock, timing
 from inferprof.measure.telemetry import Telemetry
 from inferprof.plugins import Backend
 from inferprof.queueing import theory
@@ -92,7 +91,7 @@ def measure(requests: Sequence[RunRequest], asked: ServingPolicy) -> dict[str, A
     budgets |= {"highest rate": search.RUNS * asked.seconds} if asked.search else {}
     budgets |= {"LoadGen": len(asked.loadgen) * asked.seconds} if asked.loadgen else {}
     with (
-        gpu_lock(gpu.uuid, str(last.case)) if gpu else contextlib.nullcontext(),
+        device_lock.hold([gpu] if gpu else [], str(last.case)),
         progress.task(f"Serve {last.case} by {asked.name}", ("load", *budgets), budgets=budgets, measures=True),
     ):
         environment = provenance.of_run(gpu)
@@ -182,15 +181,15 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     asked = msgspec.convert(result["policy"], ServingPolicy)
     yield f"{Case(**result['case'])} {asked.name}: full batches carry {result['capacity']:.4g} requests/s"
     for sent in result["loads"]:
-        yield f"  {sent['rate']:.4g}/s: {_load(sent, name_of(asked.percentile))}"
+        yield f"  {sent['rate']:.4g}/s: {_load(sent, asked.percentile)}"
     if highest := result.get("highest"):
         yield f"  {asked.objective}: {_highest(highest)}"
 
 
-def _load(load: Mapping[str, Any], percent: str) -> str:
+def _load(load: Mapping[str, Any], percentile: float) -> str:
     if "latency" not in load:
         return str(load["refused"])
-    parts = []
+    parts, percent = [], name_of(percentile)
     tokens, predicted = load.get("tokens") or {}, load.get("predicted", {})
     for what, title in TOKENS.items() if tokens else ():
         parts.append(_pair(f"{title} {percent}", tokens[what].get(percent), predicted.get(what, {}).get(percent)))
@@ -198,12 +197,15 @@ def _load(load: Mapping[str, Any], percent: str) -> str:
         parts.append(f"{tokens['per_s']:.4g} tokens/s, {100 * tokens['good_share']:.3g} % good")
     for name in () if tokens else ("mean", percent):
         parts.append(_pair(name, load["latency"].get(name), predicted.get("latency", {}).get(name)))
+    latency = tokens.get("ttft", {}) if tokens else load["latency"]
+    if percent not in latency:
+        parts[-1] += f"; {percent} not measured, {search.too_few(percentile, load['rate'], load['requests'])}"
     return ", ".join(filter(None, parts)) + (f"; {load['refused']}" if load.get("refused") else "")
 
 
 def _pair(name: str, measured: Mapping[str, float] | None, predicted: float | None) -> str:
     if not measured:
-        return ""
+        return f"{name} predicted {predicted / 1e6:.4g} ms" if predicted else ""
     foreseen = f" (predicted {predicted / 1e6:.4g})" if predicted else ""
     return f"{name} {measured['value_ns'] / 1e6:.4g} ms{foreseen}"
 

@@ -17,11 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from inferprof import progress
+from inferprof import progress, stats, words
 from inferprof.documents.serving import Highest, Probe
 from inferprof.queueing.advice import Lasting
 from inferprof.queueing.policy import Curve
-from inferprof.serving.bench import Bench, latency_of, name_of
+from inferprof.serving.bench import LONGEST, MARGIN, WARM, Bench, latency_of, name_of
 
 WIDTH: Final = 1.02
 """To how much the highest rate is told, where the runs suffice; and between the two rates that take turns."""
@@ -203,6 +203,13 @@ def _told(search: _Search, estimate: _Estimate | None) -> Highest:
     )
 
 
+def too_few(percent: float, rate: float, requests: int) -> str:
+    """That so many requests at a rate (1/s) tell no percentile, and how long a run has to be asked for that does."""
+    least = math.ceil(stats.samples_needed(percent / 100) / (1 - WARM))
+    seconds = words.figure(MARGIN * least / rate / LONGEST, 2)  # a run is as much longer as that takes
+    return f"{requests} requests are too few, it takes {least}: give it `seconds` of {seconds} or more (--seconds)"
+
+
 def _probe(bench: Bench, curve: Curve, rate: float, number: int) -> Probe:
     """A run, and whether its percentile is within the objective. Raises _TooFew where it cannot tell that."""
     run, refused = bench.run(rate, number)
@@ -213,7 +220,7 @@ def _probe(bench: Bench, curve: Curve, rate: float, number: int) -> Probe:
     latencies = bench.judged(run)
     latency = latency_of(latencies, [percent]).get(name_of(percent)) if latencies.size else None
     if latency is None:
-        raise _TooFew(f"too few requests for p{percent:g} at {rate:.4g}/s: give it more `seconds` (--seconds)")
+        raise _TooFew(f"{name_of(percent)} at {rate:.4g}/s: {too_few(percent, rate, run.served.arrived.size)}")
     # A client that is late makes a latency longer, never shorter: what meets its objective even so does meet it.
     meets = latency.value_ns <= bench.objective_ns
     replayed = bench.percentile(curve.slower(math.exp(level or 0.0)), run.served.arrived)

@@ -83,7 +83,10 @@ def read(path: Path) -> Capture:
     devices = timeline.ops["device"].unique().tolist()
     ran = ["torch.profiler (Kineto)", *_gpus(_document(path), devices)]
     within = functools.partial(kineto_json.of_events, path, events, within_torch=True)
-    return Capture("kineto", ran, timeline=timeline, within=within, lacks=(*waits(timeline, RECORD.command), TIMED))
+    lacks = (*waits(timeline, RECORD.command), TIMED)
+    majors = [gpu["computeMajor"] for gpu in _properties(_document(path), devices) if "computeMajor" in gpu]
+    major = min((int(major) for major in majors if str(major).isdecimal()), default=None)
+    return Capture("kineto", ran, timeline=timeline, within=within, lacks=lacks, compute_major=major)
 
 
 def join(paths: Sequence[Path]) -> Capture | None:
@@ -205,14 +208,14 @@ def _no_operation(document: Any) -> str:
 
 def _gpus(document: Any, used: list[int]) -> list[str]:
     """The names of the GPUs that were used; some traces have none, or empty ones."""
+    return list(dict.fromkeys(str(gpu["name"]) for gpu in _properties(document, used) if gpu.get("name")))
+
+
+def _properties(document: Any, used: list[int]) -> list[dict[str, Any]]:
+    """What a trace says of the GPUs that were used."""
     properties = document.get("deviceProperties") if isinstance(document, dict) else None
     listed = properties if isinstance(properties, list) else []
-    names = [
-        str(gpu["name"])
-        for gpu in listed
-        if isinstance(gpu, dict) and gpu.get("name") and gpu.get("id", used[0] if used else 0) in used
-    ]
-    return list(dict.fromkeys(names))
+    return [gpu for gpu in listed if isinstance(gpu, dict) and gpu.get("id", used[0] if used else 0) in used]
 
 
 KINETO: Final = Kind(

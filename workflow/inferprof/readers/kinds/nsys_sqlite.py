@@ -50,7 +50,8 @@ def read(path: Path) -> Capture:
     timeline = nsys_sqlite.read_timeline(path)
     own = timeline.ops["process"].unique().tolist()
     with sqlite_file.database_of(path) as database:
-        ran = _ran(database, own, sorted(timeline.ops["device"].unique().tolist()))
+        devices = sorted(timeline.ops["device"].unique().tolist())
+        ran, major = _ran(database, own, devices), _compute_major(database, devices)
     lacks = [
         *waits(
             timeline, "nsys profile --trace=cuda,nvtx …, with all of its events (`nsys stats` warns of lost ones)"
@@ -58,7 +59,16 @@ def read(path: Path) -> Capture:
         Lack("what the kernels' units do", "ncu --set full … on the longest kernels", "counters"),
     ]
     settings = {"version": ran[0]}
-    return Capture("nsys", ran, timeline=timeline, lacks=lacks, settings=settings)
+    return Capture("nsys", ran, timeline=timeline, lacks=lacks, settings=settings, compute_major=major)
+
+
+def _compute_major(database: sqlite3.Connection, devices: Iterable[int]) -> int | None:
+    """The least major number of the compute capabilities of these GPUs, as far as the export tells."""
+    columns = {row[1] for row in database.execute("PRAGMA table_info(TARGET_INFO_GPU)")}
+    if not {"cuDevice", "computeMajor"} <= columns:
+        return None
+    gpus = database.execute("SELECT cuDevice, computeMajor FROM TARGET_INFO_GPU")
+    return min((major for number, major in gpus if number in set(devices) and isinstance(major, int)), default=None)
 
 
 def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterable[int]) -> list[str]:

@@ -77,7 +77,8 @@ def read(path: Path) -> Capture:
 
 
 def join(paths: Sequence[Path]) -> Capture | None:
-    """The layers of one file and the times of another; None where these are not what the files hold."""
+    """The layers of one file, their times of another and the inferences of a third, as far as these are there; None
+    where the files hold something else."""
     from inferprof.readers import trt_json
 
     by_kind: dict[str, list[tuple[Path, Any]]] = {}
@@ -85,11 +86,30 @@ def join(paths: Sequence[Path]) -> Capture | None:
         content = trt_json.documents(path)[0]
         by_kind.setdefault(trt_json.kind_of(path, content), []).append((path, content))
     timed = [*by_kind.get("profile", ()), *by_kind.get("iprofiler", ())]
-    described = by_kind.get("layers", [])
-    if len(timed) != 1 or len(described) != 1 or "times" in by_kind:
+    described, inferences = by_kind.get("layers", []), by_kind.get("times", [])
+    if len(timed) != 1 or len(described) > 1 or len(inferences) > 1 or not (described or inferences):
         return None
-    layers, times = trt_json.read_layers(*described[0]), trt_json.read_times(*timed[0])
-    return engine(layers, times, (), timed[0][0], described[0][0])
+    times = trt_json.read_times(*timed[0])
+    graph = trt_json.graph_of(timed[0][0])
+    described = described or ([(graph, trt_json.load(graph))] if graph.exists() else [])
+    layers = trt_json.read_layers(*described[0]) if described else ()
+    graph = described[0][0] if described else graph
+    whole = engine(layers, times, (), timed[0][0], graph)
+    if not inferences or (joined := _of_inferences(layers, times, *inferences[0])) is None:
+        return None if inferences else whole
+    return replace(joined, ran=[*whole.ran, *joined.ran], rows=whole.rows)
+
+
+def _of_inferences(layers: Sequence[Layer], times: Sequence[LayerTime], path: Path, content: Any) -> Capture | None:
+    """The layers with the shares that they have of the median of inferences in which none was timed."""
+    import numpy as np
+
+    from inferprof.readers import trt_json
+
+    median = float(np.median(trt_json.inferences(path, content)["compute"]))
+    listed = sum(time.mean for time in times)
+    fitted = [replace(time, mean=time.mean * median / listed) for time in times] if listed else []
+    return trtexec_bound.beside(engine(layers, fitted, ()), _inferences(path, content, ()), listed, median)
 
 
 def engine(
@@ -233,10 +253,7 @@ def _lacks(layers: Sequence[Layer], times: Sequence[LayerTime]) -> Iterator[Lack
             "how long they take", "trtexec --loadEngine=… --dumpProfile --separateProfileRun --exportProfile=…"
         )
     else:
-        yield Lack(
-            "how long an inference takes without timing each layer, and what the GPU waits for",
-            "nsys profile --trace=cuda,nvtx trtexec --loadEngine=…",
-        )
+        yield trtexec_bound.TIMED_ALONE
 
 
 # --- inferences and metadata -----------------------------------------------------------------------------------

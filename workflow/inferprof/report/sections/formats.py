@@ -84,7 +84,7 @@ def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:
 
 def _as_asked(kernels: pd.DataFrame, precision: str) -> Cell:
     if not precision_truth.asked(precision):
-        return missing(f"what {precision} is to compute in is not known")
+        return missing("in which format the case was to compute is not known")
     share = precision_truth.share_as_asked(kernels, precision)
     return missing(NO_PRODUCTS) if share is None else in_percent(share, "warn" if share < FEW else None)
 

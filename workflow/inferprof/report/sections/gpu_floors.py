@@ -46,7 +46,7 @@ ALL_COLUMNS: Final = (
 )
 NOTE: Final = (
     "A lower bound by FLOPs, bytes and the datasheet's peaks, not a prediction: nothing can be faster. "
-    "Weights, inputs and outputs that fit in a GPU's L2 count as free: they may lie there from the inference before. "
+    f"{gpu_floors.L2_IS_FREE} "
     "Launches, copies and what libraries lose come on top, of small models many times as much. "
     "What a format's graph leaves in fp32 counts in fp32: int8 may need more than fp16, whose graph leaves nothing. "
     f"{gpu_floors.WITHOUT_TF32} MiB: weights and the largest operator's tensors, at least."

@@ -24,6 +24,9 @@ PARTS: Final = 3
 lower bound, where all products are counted."""
 FASTER: Final = "_accumulate_fp16"
 """How the columns end of rates that may be higher than the kind's own, of GeForce."""
+L2_IS_FREE: Final = (
+    "Weights, inputs and outputs that fit in a GPU's L2 count as free: they may lie there from the inference before."
+)
 WITHOUT_TF32: Final = (
     "fp32 is without TF32, which TensorRT, ONNX Runtime and cuDNN use unless told otherwise: "
     "with it products can be faster."
