@@ -19,13 +19,14 @@ from inferprof.report.common import few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, SectionContent, Text
 from inferprof.report.section import sections
-from inferprof.report.sections.layers import SECTION, cases
+from inferprof.report.sections.layers import cases
 from inferprof.tables.nodes import layer_times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 SECTION_OF_ANSWER: Final = "Answer"
+SECTION_OF_ENGINES: Final = "Layers"
 PLACE: Final = 355
 """Where the plots stand that belong to no section of the report: before Method."""
 PLOTS_OF_A_PROCESS: Final = 24
@@ -162,5 +163,5 @@ def _engine_graphs(evidence: Evidence) -> tuple[list[Wanted], list[Text]]:
         times = layer_times.of_case(profile.frame)
         graph = layer_times.graph_of(described, dict(zip(times["layer"], times["share"], strict=True)))
         drawing = engine_graph.draw, graph, f"engine-{'-'.join(names)}"
-        wanted.append(Wanted(*drawing, title, engine_graph.CAPTION, SECTION.title))
+        wanted.append(Wanted(*drawing, title, engine_graph.CAPTION, SECTION_OF_ENGINES))
     return wanted, left_out

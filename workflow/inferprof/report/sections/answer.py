@@ -15,7 +15,7 @@ from inferprof.report.diagnosed import measured, sentences
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import percent, ratio, significant
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.report.winner import Winner
 from inferprof.tables import summary
 from inferprof.tables.nodes import precision_truth
@@ -49,6 +49,7 @@ NO_GPU = (
 )
 
 
+@section("answer", "Answer", place=10)
 def build(evidence: Evidence) -> Sequence[Block]:
     """The answers, what speaks against them, and the table over all shapes."""
     blocks: list[Block] = []
@@ -232,11 +233,3 @@ def _counts(evidence: Evidence) -> str:
     names["broken"] = "without a record"
     parts = [f"{counts[key]} {name}" for key, name in names.items() if counts.get(key)]
     return f"{counted(sum(counts.values()), 'case')}: {', '.join(parts) or 'none'}."
-
-
-SECTION = Section(
-    name="answer",
-    title="Answer",
-    place=10,
-    build=build,
-)

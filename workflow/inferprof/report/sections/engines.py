@@ -28,7 +28,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, ms, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import count, percent, significant, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.nodes import engine_layers
 from inferprof.tables.records import key_of, rows_of
 
@@ -82,6 +82,7 @@ REBUILDS = (
 )
 
 
+@section("engines", "Engines", place=300)
 def engines(evidence: Evidence) -> Sequence[Block]:
     """The table, then the messages of failed builds, each once."""
     if not evidence.engines:
@@ -152,14 +153,6 @@ def _row(engine: Engine, kernels: pd.DataFrame) -> list[Cell]:
     ]
 
 
-ENGINES = Section(
-    name="engines",
-    title="Engines",
-    place=300,
-    build=engines,
-)
-
-
 CLOCK_COLUMNS = [
     *(Column(column.key, column.title, hidden=column.key == "backend") for column in CASE_COLUMNS),
     Column("end_to_end_ms", "end_to_end", "number"),
@@ -179,6 +172,7 @@ CLOCK_NOTE = (
 )
 
 
+@section("second_clock", "trtexec beside our clock", place=310, needs=("second_clocks",))
 def second_clock(evidence: Evidence) -> Sequence[Block]:
     """A row per engine that trtexec was asked to run; where it is not compared, why."""
     whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
@@ -211,12 +205,3 @@ def _clock_cells(row: dict[str, Any], end_to_end_ms: float | None) -> list[Cell]
         words(content.version),
         words(row["file"]),
     ]
-
-
-SECOND_CLOCK = Section(
-    name="second_clock",
-    title="trtexec beside our clock",
-    place=310,
-    build=second_clock,
-    needs=("second_clocks",),
-)

@@ -12,7 +12,7 @@ from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.report.under_load import HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 from inferprof.tables.limits import generation, saturation
 from inferprof.tables.limits.generation import Requests, Step
@@ -73,6 +73,7 @@ GAINS_NOTE: Final = (
 NEVER: Final = "the cache grows with the batch and takes longer than the products at any"
 
 
+@section("generation", "Prefill and decode", place=28, needs=("records",))
 def prefill_and_decode(evidence: Evidence) -> Sequence[Block]:
     """Empty where no model has a KV cache."""
     steps = generation.steps(evidence.ok, evidence.latency, evidence.roofs)
@@ -166,11 +167,6 @@ def _gains(step: Step) -> tuple[Cell, ...]:
     )
 
 
-GENERATION = Section(
-    name="generation", title="Prefill and decode", place=28, build=prefill_and_decode, needs=("records",)
-)
-
-
 LOAD_CHECKS: Final = frozenset({"serving_rate"})
 LOADS: Final = (
     *under_load.HEAD,
@@ -212,6 +208,7 @@ TOKENS_NOTE: Final = (
 )
 
 
+@section("answering", "Generative models under load", place=29, needs=("served",))
 def answering(evidence: Evidence) -> Sequence[Block]:
     """Empty where no generative model was put under load."""
     served = under_load.served(evidence, generates=True)
@@ -285,8 +282,3 @@ def _tokens_of(served: Served, load: Load) -> tuple[Cell, ...]:
 
 def _predicted(predicted: Mapping[str, Mapping[str, float]], what: str, name: str) -> Cell:
     return in_ms(predicted.get(what, {}).get(name), NO_RUN)
-
-
-ANSWERING = Section(
-    name="answering", title="Generative models under load", place=29, build=answering, needs=("served",)
-)

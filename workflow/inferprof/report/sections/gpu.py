@@ -12,7 +12,7 @@ from inferprof.report.common import CASE_COLUMNS, case_cells, enumerated, option
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, words
 from inferprof.report.numbers import significant, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.records import key_of, rows_of
 
 UNTOLD = "NVML does not tell it"
@@ -37,6 +37,7 @@ Round = Mapping[str, Any]
 """A row of Evidence.records."""
 
 
+@section("gpu", "GPU telemetry", place=260)
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per case whose records have samples, then what was not as it should be."""
     cases: dict[tuple[str, ...], list[Round]] = {}
@@ -123,11 +124,3 @@ def _doubts(cases: list[list[Round]]) -> list[Block]:
         Text(f"{doubt}: {enumerated(names, len(cases), 'csv/telemetry.csv')}.", "item", "warn")
         for doubt, names in doubtful.items()
     ]
-
-
-SECTION = Section(
-    name="gpu",
-    title="GPU telemetry",
-    place=260,
-    build=build,
-)

@@ -12,7 +12,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, mib, ms, plain, table_of, text
 from inferprof.report.model import Block, Column, Text, words
 from inferprof.report.numbers import three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables import graph_memory
 from inferprof.tables.records import KEY, rows_of
 from inferprof.units import MIB, NS_PER_US
@@ -85,6 +85,7 @@ SEGMENTS: Final = (
 )
 
 
+@section("graph_memory", "Memory of CUDA graphs", place=80, needs=("records",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where no variant has `graphs`."""
     records = evidence.records[evidence.records["status"] == "ok"].drop_duplicates(KEY)
@@ -129,12 +130,3 @@ def _bought(row: Mapping[str, Any]) -> float | None:
     """µs per MiB."""
     saved, added = row["saved_ns"], row["added"]
     return saved / NS_PER_US / (added / MIB) if saved is not None and added else None
-
-
-SECTION = Section(
-    name="graph_memory",
-    title="Memory of CUDA graphs",
-    place=80,
-    build=build,
-    needs=("records",),
-)

@@ -10,7 +10,7 @@ from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import mebibytes
-from inferprof.report.section import Section
+from inferprof.report.section import section
 
 MODEL_COLUMNS = (
     Column("model", "model"),
@@ -23,6 +23,7 @@ MODEL_COLUMNS = (
 )
 
 
+@section("models", "Models and number formats", place=270)
 def models(evidence: Evidence) -> Sequence[Block]:
     """One row per ONNX file, then what is not reproducible."""
     documents = {pair: evidence.documents[(*pair, "convert")] for pair in evidence.variants}
@@ -61,14 +62,6 @@ def _how(content: Convert) -> str:
     return ", ".join(part for part in parts if part) or "not recorded"
 
 
-MODELS = Section(
-    name="models",
-    title="Models and number formats",
-    place=270,
-    build=models,
-)
-
-
 AUDIT_COLUMNS = (
     Column("model", "model"),
     Column("precision", "precision"),
@@ -87,6 +80,7 @@ AUDIT_COLUMNS = (
 )
 
 
+@section("graphs", "What the graphs compute in", place=290)
 def graphs(evidence: Evidence) -> Sequence[Block]:
     """One row per ONNX file, then the advice; advice that several formats or models share stands once."""
     documents = {pair: evidence.documents[(*pair, "audit")] for pair in evidence.variants}
@@ -137,11 +131,3 @@ def _joined(parts: Mapping[str, float] | None, write: Callable[[float], str]) ->
     parts = parts or {}
     total = sum(parts.values())
     return ", ".join(f"{name} {write(value)}" for name, value in parts.items() if value >= total / 1000)
-
-
-GRAPHS = Section(
-    name="graphs",
-    title="What the graphs compute in",
-    place=290,
-    build=graphs,
-)

@@ -23,7 +23,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, significant
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import key_of, rows_of
 
@@ -57,6 +57,7 @@ LATENCY_COLUMNS = [
 NOTE = "n: samples of all rounds. *: in doubt, and no headline is made of it: column doubt of the CSV."
 
 
+@section("latency", "Latency", place=60)
 def build(evidence: Evidence) -> Sequence[Block]:
     """A table for each boundary, how steady the host was, and what speaks against single values."""
     blocks: list[Block] = []
@@ -140,11 +141,3 @@ def _doubts(evidence: Evidence) -> list[Block]:
         Text(f"{doubt}: {enumerated(names, len(measured), ALL_OF_THEM)}.", "item", "warn")
         for doubt, names in concerned.items()
     ]
-
-
-SECTION = Section(
-    name="latency",
-    title="Latency",
-    place=60,
-    build=build,
-)

@@ -14,7 +14,7 @@ from inferprof.report.fields import CASE, Field, csv_of, percent, plain, table_o
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, words
 from inferprof.report.numbers import count, microseconds
 from inferprof.report.profiled import Profile, profiles
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
 from inferprof.tables.records import key_of, rows_of
 from inferprof.words import counted
@@ -74,6 +74,7 @@ SHARES_NOTE = (
 )
 
 
+@section("layers", "Layers", place=210, needs=("profiles",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """How much of the kernels' time is told, the longest layers, and what is in them; empty without engines."""
     seen = cases(evidence)
@@ -166,12 +167,3 @@ def short(name: str) -> str:
         return name
     half = (NAME_LENGTH - 1) // 2
     return f"{name[:half]}…{name[half + 1 - NAME_LENGTH :]}"
-
-
-SECTION = Section(
-    name="layers",
-    title="Layers",
-    place=210,
-    build=build,
-    needs=("profiles",),
-)

@@ -9,7 +9,7 @@ from inferprof.report.common import sources_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
 from inferprof.report.numbers import percent, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits import saturation
 from inferprof.tables.records import KEY, rows_of
 
@@ -42,6 +42,7 @@ NOTE: Final = (
 )
 
 
+@section("saturation", "Saturation over the batch", place=100, needs=("saturation",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """One table; empty where no case was measured at two batches."""
     series = rows_of(evidence.saturation)
@@ -81,12 +82,3 @@ def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[
         number(row["peak_batch"], str(row["peak_batch"])),
         missing(NO_REGIME) if _untold(row["regimes"]) else words(row["regimes"]),
     )
-
-
-SECTION = Section(
-    name="saturation",
-    title="Saturation over the batch",
-    place=100,
-    build=build,
-    needs=("saturation",),
-)

@@ -16,7 +16,7 @@ from inferprof.report.common import NOT_RECORDED, in_ms, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import milliseconds, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.report.under_load import FEW, HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 from inferprof.units import NS_PER_MS
 
@@ -87,6 +87,7 @@ LOADGEN_NOTE: Final = (
 )
 
 
+@section("serving", "Under load", place=26, needs=("served",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where nothing was put under load."""
     served = under_load.served(evidence, generates=False)
@@ -274,6 +275,3 @@ def _of_summary(summary: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
-
-
-SECTION = Section(name="serving", title="Under load", place=26, build=build, needs=("served",))

@@ -9,7 +9,7 @@ from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, in_m
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import milliseconds, percent, ratio
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits import speed_ceiling
 from inferprof.tables.records import key_of, options_of, rows_of
 from inferprof.units import NS_PER_MS
@@ -51,6 +51,7 @@ ACHIEVED_NOTE: Final = (
 )
 
 
+@section("speed_ceiling", "Speed-up ceiling", place=120, needs=("waterfall",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """The steps, then predicted against achieved; empty where there is no waterfall."""
     options = options_of(evidence.records)
@@ -105,12 +106,3 @@ def _pair(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         part,
         words(row["verdict"]),
     )
-
-
-SECTION = Section(
-    name="speed_ceiling",
-    title="Speed-up ceiling",
-    place=120,
-    build=build,
-    needs=("waterfall",),
-)

@@ -22,7 +22,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, words
 from inferprof.report.numbers import ratio
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.records import key_of, rows_of
 
 FLAGGED = "flagged"
@@ -44,6 +44,7 @@ COLUMNS = [
 ]
 
 
+@section("speed_up", "Speed-up over the baseline", place=50)
 def build(evidence: Evidence) -> Sequence[Block]:
     """One table, or why there is none."""
     if not evidence.baseline:
@@ -104,11 +105,3 @@ def _row(row: dict[str, Any], source: str) -> list[Cell]:
         optional(row["detectable"], ratio, FEW),
         words(row["reason"]),
     ]
-
-
-SECTION = Section(
-    name="speed_up",
-    title="Speed-up over the baseline",
-    place=50,
-    build=build,
-)

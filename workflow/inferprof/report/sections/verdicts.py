@@ -14,7 +14,7 @@ from inferprof.report.diagnosed import Diagnosed, diagnosed, measured, sentence_
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import significant, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.records import CASE_KEY
 from inferprof.units import NS_PER_MS
 from inferprof.words import counted
@@ -89,6 +89,7 @@ FINDING_NOTE: Final = (
 )
 
 
+@section("verdicts", "What holds each case back", place=30, needs=("diagnoses",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """What comes first, verdicts, findings, and what could not be assessed. Empty where no case was diagnosed."""
     seen = diagnosed(evidence)
@@ -264,12 +265,3 @@ def _with_captures(evidence: Evidence, case: Mapping[str, Any], reason: str) -> 
         return f"{named[1]}, which by `captures: winners` watches other cases: {CAPTURE_ALL}"
 
     return _ASKED.sub(left_out, reason)
-
-
-SECTION = Section(
-    name="verdicts",
-    title="What holds each case back",
-    place=30,
-    build=build,
-    needs=("diagnoses",),
-)
