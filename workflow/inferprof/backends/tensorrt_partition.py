@@ -19,7 +19,7 @@ import msgspec
 from inferprof.backends.tensorrt_parser import DEPTH, Answer, ask
 from inferprof.backends.tensorrt_runtime import load
 from inferprof.documents.graph import Left
-from inferprof.model import onnx_graph
+from inferprof.model import onnx_graph, onnx_reader
 from inferprof.model.operators import COLLECTIVE, dtype_name, full_name, is_foreign
 from inferprof.words import NAMED, counted, some
 
@@ -44,7 +44,7 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
     nodes, also of bodies, that become loops. A compiled graph has its partition in it, made `by` who is named.
     `collectives`: the nodes between GPUs, where there are some.
     """
-    model = onnx_graph.read(path)
+    model = onnx_reader.read(path)
     nodes = list(onnx_graph.all_nodes(onnx_graph.inlined(model).graph))
     looped = [node.name or node.op_type for node in nodes if node.op_type in LOOPED]
     if compiled := [index for index, node in enumerate(model.graph.node) if node.op_type == CONTEXT]:

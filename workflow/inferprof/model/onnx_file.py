@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError
 from inferprof.files import written_whole
-from inferprof.model import onnx_graph, validity
+from inferprof.model import onnx_graph, onnx_reader
 from inferprof.model.inference import FIRST_IR_WITHOUT_LISTED_WEIGHTS
 from inferprof.model.model_spec import InputSpec, ModelSpec
 
@@ -34,15 +34,15 @@ def checked(
     """
     import onnx
 
-    model = onnx_graph.read(path)
+    model = onnx_reader.read(path)
     opset, newest = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
     if opset > newest:
         raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {newest}")
-    if validity.lacks_opset(model):
+    if onnx_reader.lacks_opset(model):
         raise UserError(f"{path} names no opset of ONNX's own operators, so they mean nothing; export it again")
-    if (size := validity.check_external(model, path)) > validity.MAX_BYTES:
-        raise UserError(f"{path}: {size} bytes of external data; at most {validity.MAX_BYTES} can be inlined")
-    onnx_graph.load_external(model, path)
+    if (size := onnx_reader.check_external(model, path)) > onnx_reader.MAX_BYTES:
+        raise UserError(f"{path}: {size} bytes of external data; at most {onnx_reader.MAX_BYTES} can be inlined")
+    onnx_reader.load_external(model, path)
     model = edit(model) if edit else model
     if not isinstance(model, onnx.ModelProto):
         gave = f"python: {spec.options['python']} gave a {type(model).__name__}"
@@ -166,9 +166,10 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 def save(model: onnx.ModelProto, out: Path) -> None:
     """Write one file, the same bytes for the same model."""
     size = model.ByteSize()
-    if size > validity.MAX_BYTES:
+    if size > onnx_reader.MAX_BYTES:
         raise UserError(
-            f"{out.name} would have {size} bytes; an ONNX file with its weights inside ends at {validity.MAX_BYTES}"
+            f"{out.name} would have {size} bytes; an ONNX file with its weights inside ends at "
+            f"{onnx_reader.MAX_BYTES}"
         )
     with written_whole(out) as partial:
         partial.write_bytes(model.SerializeToString(deterministic=True))
@@ -191,7 +192,7 @@ def check_description(spec: ModelSpec, path: Path) -> None:
     A file that cannot be read is left to its export, which fails and says why.
     """
     try:
-        values = copy.deepcopy(onnx_graph.inputs(onnx_graph.outline(path)))
+        values = copy.deepcopy(onnx_graph.inputs(onnx_reader.outline(path)))
     except UserError:
         return
     _match_inputs(values, spec, path)

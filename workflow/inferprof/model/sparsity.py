@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, bits
+from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, bits, integers
 from inferprof.model.products import FUSED, product_of
 from inferprof.model.typed_graph import TypedGraph, readers
 from inferprof.words import NAMED, counted, some
@@ -26,7 +26,7 @@ def reduction_axis(node: Any) -> int:
     """The axis of a product's weight, its second input, that is summed over; of a convolution the input channels."""
     if node.op_type == "MatMul":
         return -2
-    transposed = node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
+    transposed = node.op_type == "Conv" or integers(node).get("transB")
     return 1 if transposed else 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from inferprof.model import control_flow, inference, onnx_graph
 from inferprof.model.control_flow import Branches
 from inferprof.model.inference import Tensor
-from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, dtype_name, full_name
+from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, dtype_name, full_name, integers
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TypedGraph:
 
     def _quantize_linear_type(self, node: Any) -> str:
         """What a QuantizeLinear writes: its `output_dtype`, the type of its zero point, or uint8."""
-        if number := next((a.i for a in node.attribute if a.name == "output_dtype"), 0):
+        if number := integers(node).get("output_dtype", 0):
             return dtype_name(number)
         return self.types.get(node.input[2], "uint8") if len(node.input) > 2 else "uint8"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferprof import progress, registry
 from inferprof.errors import UserError
-from inferprof.model import onnx_graph
+from inferprof.model import onnx_reader
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Precision
 
@@ -34,10 +34,10 @@ def unconvertible(spec: ModelSpec, precision: Precision) -> str | None:
 def quantized_already(onnx: Path, spec: ModelSpec) -> str | None:
     """Why nothing can be made of an ONNX file that is quantized already, or None."""
     try:
-        nodes = onnx_graph.quantized_nodes_of(onnx)
+        nodes = onnx_reader.quantized_nodes_of(onnx)
     except UserError:  # whoever needs the file will say it
         return None
-    return onnx_graph.no_baseline(onnx, nodes) if nodes else None
+    return onnx_reader.no_baseline(onnx, nodes) if nodes else None
 
 
 def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
