@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from inferprof.errors import UserError
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.readers import ncu_csv
 from inferprof.readers.ncu_csv import Row
 from inferprof.readers.ncu_launches import Launch
@@ -29,7 +29,7 @@ _GAIN: Final = re.compile(r"Est\. (?P<local>Local )?Speedup: (?P<percent>[\d.]+)
 
 def read(path: Path) -> list[Launch]:
     """The launches, in order. Raises UserError where there is none that is whole."""
-    text = unpacked(path).decode("utf-8-sig", errors="replace")
+    text = text_of(path)
     launches = list(_launches(text.splitlines()))
     names = [{(row["Section Name"], row["Metric Name"]) for row in rows if row["Metric Name"]} for rows in launches]
     if len(names) > 1 and set.intersection(*names[:-1]) - names[-1]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.findings import Answer, Bottleneck, Finding, Total
 from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.units import NS_PER_MS
@@ -214,7 +214,7 @@ _TRACE: Final = Lack(
 
 def read(path: Path) -> Capture:
     """What the results of the last load say. Raises UserError where there are none."""
-    text = unpacked(path).decode("utf-8-sig", errors="replace")
+    text = text_of(path)
     if loads := served(text):
         return _of_server(loads)
     try:
