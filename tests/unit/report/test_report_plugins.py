@@ -97,7 +97,7 @@ def test_a_column_of_a_table_is_declared_in_the_module_of_its_section(
 def test_a_module_adds_a_check_to_each_diagnosis_and_to_the_report(
     example: Callable[[str], None], cpu_study: Results, repository: Path
 ) -> None:
-    example("= Check(")
+    example("@check(")
     measured = Case.from_path("vit_base/fp16/ort_cuda/default/b114.json")
     document = run.diagnose(repository / "tests/data/records", "h100-80gb-hbm3-sm90-93fb0a94", measured, {})
     case = "vit_tiny/fp32/ort_cpu/default/b1"

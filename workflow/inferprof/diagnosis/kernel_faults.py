@@ -16,7 +16,7 @@ import pandas as pd
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import KERNEL_SHARE, counted_by, of_kernels, rows_counted, short
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import Check, check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
 from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, OCCUPANCY_PERCENT, FaultName
 from inferprof.tables.counters.ncu_choice import function_name
@@ -226,6 +226,7 @@ LOW_OCCUPANCY = _check("low_occupancy")
 TENSOR_CORES_UNUSED = _check("tensor_cores_unused")
 
 
+@check("inter_sm_traffic", "Traffic between SMs", "kernel", ("gpu", "counters"), by="kernel")
 def _inter_sm(frames: Frames) -> list[Finding] | Clear:
     """Kernels whose SMs read and write INTER_SM of their bytes in each other's memory. Its cost is not known."""
     counters = counters_of(frames)
@@ -259,8 +260,3 @@ def _traffic(frames: Frames, row: Mapping[str, Any], part: float, time: float | 
         advice="Use smaller clusters, or tiles that need less of each other.",
         confidence="low",
     )
-
-
-INTER_SM_TRAFFIC = Check(
-    "inter_sm_traffic", "Traffic between SMs", "kernel", ("gpu", "counters"), _inter_sm, by="kernel"
-)
