@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from inferprof.documents import Diagnosis
-from inferprof.documents.diagnosed import Verdict
+from inferprof.documents.diagnosed import Finding, Verdict
 from inferprof.report.common import EXAMPLES, by_case, few, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.tables.records import KEY, key_of, rows_of
@@ -19,6 +20,13 @@ def diagnosed(evidence: Evidence) -> list[Diagnosed]:
     rows = [dict(zip(KEY, key, strict=True)) for key in documents]
     ordered = by_case(rows, evidence.order)
     return [(row, documents[key_of(row)]) for row in ordered]
+
+
+def findings(evidence: Evidence, *checks: str) -> Iterator[tuple[dict[str, Any], Finding]]:
+    """What some checks found, each with its case."""
+    for case, document in diagnosed(evidence):
+        for answer in document.answers or ():
+            yield from ((case, finding) for finding in answer.findings if answer.check in checks)
 
 
 def measured(evidence: Evidence) -> list[Diagnosed]:

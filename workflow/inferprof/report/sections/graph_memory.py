@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from inferprof.report.common import by_case, name_of, optional, path_of
-from inferprof.report.diagnosed import diagnosed
+from inferprof.report.diagnosed import findings
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, mib, ms, plain, table_of, text
 from inferprof.report.model import Block, Column, Text, words
@@ -109,11 +109,9 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _found(evidence: Evidence) -> Iterator[Text]:
     """What the check of this memory says of each case."""
-    for case, document in diagnosed(evidence):
-        for answer in document.answers or ():
-            for finding in answer.findings if answer.check == CHECK else ():
-                where = f"{name_of(case)} {case['shape']}, {finding.subject}"
-                yield Text(f"{where}: {finding.reason}; {finding.advice}.", "item")
+    for case, finding in findings(evidence, CHECK):
+        where = f"{name_of(case)} {case['shape']}, {finding.subject}"
+        yield Text(f"{where}: {finding.reason}; {finding.advice}.", "item")
 
 
 def _lacking(wholes: list[dict[str, Any]]) -> list[Text]:

@@ -20,7 +20,7 @@ from inferprof.report.section import section
 from inferprof.report.under_load import FEW, HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 from inferprof.units import NS_PER_MS
 
-CHECKS: Final = frozenset({"batch_delay", "batch_cap", "serving_rate"})
+CHECKS: Final = ("batch_delay", "batch_cap", "serving_rate")
 RATES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Of what the largest batches carry: where the policies are compared."""
 LOADS: Final = (
@@ -94,7 +94,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     loads = under_load.loads(served)
     runs = [(entry, run) for entry in served for run in entry[0].loadgen]
     compared = list(_compared(served))
-    blocks: list[Block] = [*(_best(*each) for each in compared), *under_load.findings(evidence, CHECKS)]
+    blocks: list[Block] = [*(_best(*each) for each in compared), *under_load.findings(evidence, *CHECKS)]
     blocks += serving_gaps.summary(loads)
     if loads:
         rows = tuple(_load(*pair) for pair in loads)
