@@ -19,6 +19,7 @@ import msgspec
 from inferprof.backends.tensorrt_parser import DEPTH, Answer, ask
 from inferprof.backends.tensorrt_runtime import load
 from inferprof.documents.graph import Left
+from inferprof.grouping import grouped
 from inferprof.model import onnx_graph, onnx_reader
 from inferprof.model.operators import COLLECTIVE, dtype_name, full_name, is_foreign
 from inferprof.words import NAMED, counted, some
@@ -205,9 +206,7 @@ def _lines(label: str, part: Mapping[str, Any]) -> list[str]:
     if part["left"]:
         crossing = f"{counted(part['edges'], 'tensor')} {copied} {'cross' if part['edges'] != 1 else 'crosses'} to "
         lines.append(f"         {crossing if part['edges'] else ''}what is left:")
-    reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for node in part["left"]:
-        reasons.setdefault((node["why"], node["words"]), []).append(node)
+    reasons = grouped(((node["why"], node["words"]), node) for node in part["left"])
     return [*lines, *(f"         {_together(nodes)}: {why} ({words})" for (why, words), nodes in reasons.items())]
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import KERNEL_SHARE, counted_by, of_kernels, rows_counted, short
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.grouping import grouped
 from inferprof.plugins import Check, check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
 from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, OCCUPANCY_PERCENT, FaultName
@@ -176,9 +177,7 @@ def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
 
 def merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per kernel: the launch with the largest share, with that of all of its launches, `alike`."""
-    kernels: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        kernels.setdefault(row["name"], []).append(row)
+    kernels = grouped((row["name"], row) for row in rows)
     largest = []
     for own in kernels.values():
         shares = [row["time_share"] for row in own]

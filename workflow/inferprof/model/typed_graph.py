@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferprof.grouping import grouped
 from inferprof.model import control_flow, inference, onnx_graph
 from inferprof.model.control_flow import Branches
 from inferprof.model.inference import Tensor
@@ -98,11 +99,7 @@ def analyse(model: Any, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[
 
 def readers(nodes: Iterable[Any]) -> dict[str, list[Any]]:
     """The nodes that take each tensor as an input, each once."""
-    reading: dict[str, list[Any]] = {}
-    for node in nodes:
-        for name in dict.fromkeys(node.input):
-            reading.setdefault(name, []).append(node)
-    return reading
+    return grouped((name, node) for node in nodes for name in dict.fromkeys(node.input))
 
 
 def contradiction(

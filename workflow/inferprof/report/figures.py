@@ -11,6 +11,7 @@ import pandas as pd
 
 from inferprof import registry, spread
 from inferprof.errors import failure_of, meant
+from inferprof.grouping import grouped
 from inferprof.plots import engine_graph, render
 from inferprof.plots.stacked import WATERFALL, in_card
 from inferprof.plugins import Plot
@@ -136,9 +137,7 @@ def _answers(evidence: Evidence) -> list[Wanted]:
 
 def _left_out(lacking: Mapping[tuple[str, str], list[str]]) -> list[Text]:
     """A line per reason and the models that it holds for. lacking: title of a plot and the reason → models."""
-    titles: dict[tuple[str, str], list[str]] = {}
-    for (title, reason), models in lacking.items():
-        titles.setdefault((reason, few(models)), []).append(title)
+    titles = grouped(((reason, few(models)), title) for (title, reason), models in lacking.items())
     return [
         Text(f"Not drawn of {models}, since {reason}: {'; '.join(plots)}", "item")
         for (reason, models), plots in titles.items()

@@ -8,6 +8,7 @@ from typing import Any, Final
 from inferprof import registry
 from inferprof.case import EXCLUDED, REFERENCE
 from inferprof.documents.graph import NAN_IN_FP32
+from inferprof.grouping import grouped
 from inferprof.report import answers, fidelity, winner
 from inferprof.report.answers import Answer
 from inferprof.report.common import enumerated, few, name_of, of_rounds, path_of
@@ -106,10 +107,9 @@ def _doubted(evidence: Evidence) -> Iterator[str]:
 
 def _passed_over(evidence: Evidence, winners: list[Winner]) -> list[Block]:
     """Faster cases whose accuracy fails, each once with the shapes where it would have won."""
-    shapes: dict[tuple[str, str, str], list[str]] = {}
-    for best in winners:
-        if row := best.rejected:
-            shapes.setdefault((row["model"], name_of(row), row["precision"]), []).append(best.shape)
+    shapes = grouped(
+        ((row["model"], name_of(row), row["precision"]), best.shape) for best in winners if (row := best.rejected)
+    )
     return [
         Text(
             f"Passed over: {model} {name} is faster at {few(where)}. Its accuracy is not acceptable: "

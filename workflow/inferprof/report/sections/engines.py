@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from inferprof.documents import Trtexec
 from inferprof.documents.engine import ClockComparison
+from inferprof.grouping import grouped
 from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
@@ -90,11 +91,11 @@ def engines(evidence: Evidence) -> Sequence[Block]:
     listings = [engine.build.content.layers if engine.build.content else () for engine in evidence.engines]
     kernels = [engine_layers.of_build(listing) for listing in listings]
     rows = tuple(tuple(_row(engine, of_it)) for engine, of_it in zip(evidence.engines, kernels, strict=True))
-    by_reason: dict[str, list[str]] = {}
-    for engine in evidence.engines:
-        if failure := _failure(engine):
-            name = f"{engine.machine} {path_of(dataclasses.asdict(engine.case))}"
-            by_reason.setdefault(failure, []).append(name)
+    by_reason = grouped(
+        (failure, f"{engine.machine} {path_of(dataclasses.asdict(engine.case))}")
+        for engine in evidence.engines
+        if (failure := _failure(engine))
+    )
     failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
     foreign = any(engine.machine != evidence.machine for engine in evidence.engines)
     note = AHEAD if foreign else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from inferprof.documents import Audit, Convert
+from inferprof.grouping import grouped
 from inferprof.report.common import NO_FILE, few, in_mib, onnx_bytes, optional
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
@@ -29,10 +30,11 @@ def models(evidence: Evidence) -> Sequence[Block]:
     documents = {pair: evidence.documents[(*pair, "convert")] for pair in evidence.variants}
     rows = tuple(tuple(_model(evidence, *pair, document)) for pair, document in documents.items())
     blocks: list[Block] = [Table("models", "", MODEL_COLUMNS, rows, groups=1)]
-    unlike: dict[str, list[str]] = {}
-    for (model, precision), document in documents.items():
-        for what in (document.content and document.content.not_reproducible) or ():
-            unlike.setdefault(what, []).append(f"{model} {precision}")
+    unlike = grouped(
+        (what, f"{model} {precision}")
+        for (model, precision), document in documents.items()
+        for what in (document.content and document.content.not_reproducible) or ()
+    )
     blocks += [
         Text(f"{few(names)}: not reproducible to the bit: {what}.", "item", "warn") for what, names in unlike.items()
     ]
@@ -89,13 +91,12 @@ def graphs(evidence: Evidence) -> Sequence[Block]:
         "Wider products: matrix products and convolutions that compute in more bits than the format promises. "
         "Types under a thousandth of the whole are left out."
     )
-    shared: dict[tuple[str, str], list[str]] = {}
-    for (model, precision), document in documents.items():
-        for line in (document.content and document.content.advice) or ():
-            shared.setdefault((model, line), []).append(precision)
-    alike: dict[tuple[str, str], list[str]] = {}
-    for (model, line), precisions in shared.items():
-        alike.setdefault((", ".join(precisions), line), []).append(model)
+    shared = grouped(
+        ((model, line), precision)
+        for (model, precision), document in documents.items()
+        for line in (document.content and document.content.advice) or ()
+    )
+    alike = grouped(((", ".join(precisions), line), model) for (model, line), precisions in shared.items())
     advice = [
         Text(f"{', '.join(models)} {precisions}: {line}", "item") for (precisions, line), models in alike.items()
     ]

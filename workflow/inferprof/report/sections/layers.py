@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from inferprof import registry
+from inferprof.grouping import grouped
 from inferprof.report.common import few, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, percent, plain, table_of, text, us
@@ -103,9 +104,10 @@ def _rows(tables: Iterable[tuple[Profile, pd.DataFrame]]) -> list[dict[str, Any]
 
 def cases(evidence: Evidence) -> list[Profile]:
     """One profile per case, with the rows of both tools."""
-    by_key: dict[tuple[str, ...], list[Profile]] = {}
-    for profile in profiles(evidence, registry.tools(lambda profiler: profiler.owner == "layer")):
-        by_key.setdefault(key_of(profile.case), []).append(profile)
+    by_key = grouped(
+        (key_of(profile.case), profile)
+        for profile in profiles(evidence, registry.tools(lambda profiler: profiler.owner == "layer"))
+    )
     return [
         Profile(some[0].case, "+".join(part.tool for part in some), pd.concat([part.frame for part in some]))
         for some in by_key.values()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inferprof.documents.serving import Load, LoadGenRun
+from inferprof.grouping import grouped
 from inferprof.queueing import theory
 from inferprof.queueing.policy import Policy, curve_of, policy_of
 from inferprof.report import serving_gaps, under_load
@@ -177,9 +178,7 @@ class Row:
 
 def _compared(served: Sequence[Served]) -> Iterator[tuple[list[Served], list[Row]]]:
     """Policies of a series that have a percentile in common, where there are several, and rows by rate."""
-    alike: dict[tuple[str, ...], list[Served]] = {}
-    for entry in served:
-        alike.setdefault((*under_load.series(entry[0]), f"{entry[1].percentile:g}"), []).append(entry)
+    alike = grouped(((*under_load.series(entry[0]), f"{entry[1].percentile:g}"), entry) for entry in served)
     for entries in alike.values():
         if len(entries) < 2:
             continue

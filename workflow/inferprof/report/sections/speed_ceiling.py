@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.grouping import grouped
 from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, in_ms
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, ms, table_of, text
@@ -59,9 +60,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     costs = {graph: cost.content for graph, cost in evidence.costs.items()}
     ceilings = speed_ceiling.of_cases(evidence.waterfall, evidence.profiles, costs, evidence.roofs, options)
     pairs = speed_ceiling.achieved(evidence.boundaries, ceilings, evidence.stages, evidence.floors, options)
-    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in by_case(rows_of(ceilings), evidence.order):
-        cases.setdefault(key_of(row), []).append(row)
+    cases = grouped((key_of(row), row) for row in by_case(rows_of(ceilings), evidence.order))
     blocks: list[Block] = []
     if cases:
         rows = tuple(_case(steps) for steps in cases.values())

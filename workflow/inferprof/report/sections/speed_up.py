@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from inferprof.grouping import grouped
 from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
@@ -76,12 +77,11 @@ def _rank(row: dict[str, Any]) -> tuple[str, float]:
 
 def _flags(rows: list[dict[str, Any]]) -> list[Text]:
     """Each flag once, with the cases whose factor is none of theirs."""
-    flagged: dict[tuple[str, str, str], list[str]] = {}
-    for row in rows:
-        if row["flag"]:
-            flagged.setdefault((row["model"], row["shape"], row["flag"]), []).append(
-                f"{name_of(row)} ({ratio(row['speed_up'])})"
-            )
+    flagged = grouped(
+        ((row["model"], row["shape"], row["flag"]), f"{name_of(row)} ({ratio(row['speed_up'])})")
+        for row in rows
+        if row["flag"]
+    )
     return [
         Text(f"Not to be taken for a speed-up: {model} {shape}, {few(names)}: {flag}.", "item", "warn")
         for (model, shape, flag), names in flagged.items()

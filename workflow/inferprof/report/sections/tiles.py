@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from inferprof.grouping import grouped
 from inferprof.report.common import FEW, by_case, enumerated, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, Unit, csv_of, in_unit, kernel, plain, table_of, text
@@ -92,9 +93,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _cases(products: list[dict[str, Any]]) -> list[Block]:
     """A row per case whose kernels are known, and a line about the others."""
-    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in products:
-        cases.setdefault(key_of(row), []).append(row)
+    cases = grouped((key_of(row), row) for row in products)
     timed = [rows for rows in cases.values() if any(row["device_share"] is not None for row in rows)]
     others = [path_of(rows[0]) for rows in cases.values() if rows not in timed]
     note = (
