@@ -114,8 +114,9 @@ def _median(row: Named) -> Cell:
 
 
 def _interval(row: Named) -> Cell:
-    known = not in_ms(row["low"]).missing
-    return words(half_width(row["median"], row["low"], row["high"])) if known else missing(FEW)
+    if in_ms(row["low"]).missing:
+        return missing(FEW)
+    return words(half_width(row["median"], row["low"], row["high"]))
 
 
 def _drift(row: Named) -> Cell:
