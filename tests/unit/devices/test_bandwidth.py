@@ -105,4 +105,3 @@ def test_it_takes_less_than_five_seconds(link):
 def test_the_floor_of_a_copy_is_latency_and_bytes_over_bandwidth(measured):
     content, nbytes = document("bandwidth", measured), 100_000_000
     assert bandwidth.floor_ns(content, "h2d", nbytes) == pytest.approx(2_000_000 + 5_000, rel=0.002)
-    assert bandwidth.floor_ns(content, "d2h", nbytes, pinned=False) == pytest.approx(4_000_000 + 5_000, rel=0.002)

@@ -120,7 +120,7 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
         evidence=evidence,
         source=f"records, {at_roof['source']}",
         gain=Gain(0.0, (min(device, unfused) if unmerged else device) - fused),
-        advice=fuse if fuse else _look(frames),
+        advice=fuse or _look(frames),
         confidence="low",
         acts=bool(fuse),
     )
