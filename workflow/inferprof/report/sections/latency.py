@@ -8,14 +8,7 @@ from typing import Any, Final
 
 from inferprof.case import Shape
 from inferprof.report import host
-from inferprof.report.common import (
-    FEW,
-    by_case,
-    enumerated,
-    in_ms,
-    path_of,
-    sources_of,
-)
+from inferprof.report.common import FEW, by_case, enumerated, in_ms, path_of, sources_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, Fields, Named, ms, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Text, missing, number, without_number, words
