@@ -104,10 +104,6 @@ def _energy(energies: list[Energy]) -> list[Cell]:
     ]
 
 
-def _of(energies: list[Energy], key: str) -> list[float]:
-    return [value for energy in energies if (value := getattr(energy, key)) is not None]
-
-
 def _median(values: Iterable[float]) -> float | None:
     measured = list(values)
     return statistics.median(measured) if measured else None

@@ -74,11 +74,7 @@ def _latency(evidence: Evidence, boundary: str, title: str) -> list[Block]:
     if measured:
         sources = sources_of(evidence)
         rows = [
-            {
-                **row,
-                "file": sources[key_of(row)],
-                "items_per_s": Shape.parse(row["shape"]).batch / row["median"] * 1e9,
-            }
+            {**row, "file": sources[key_of(row)], "items_per_s": _rate(row)}
             for row in by_case(measured, evidence.order, lambda row: row["median"])
         ]
         body = table_of(boundary, title, FIELDS, rows, NOTE)
