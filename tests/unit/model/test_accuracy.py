@@ -12,7 +12,7 @@ from tests.unit.facts import states
 from inferprof import processes
 from inferprof.case import Shape
 from inferprof.errors import UserError
-from inferprof.model import accuracy, expected, onnx_reader
+from inferprof.model import accuracy, expected, validity
 from inferprof.model.accuracy import Outputs
 from inferprof.model.model_spec import InputSpec, ModelSpec, Task
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -173,7 +173,7 @@ def test_a_weight_that_a_caller_may_replace_is_left_as_it_is() -> None:
 
 
 def test_weights_that_would_not_fit_into_a_file_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_reader, "MAX_BYTES", 100)
+    monkeypatch.setattr(validity, "MAX_BYTES", 100)
     assert len(accuracy.with_ready_weights(quantized_product()).graph.node) == 6
 
 

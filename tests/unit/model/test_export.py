@@ -15,7 +15,7 @@ from tests.unit.facts import facts, mentions, naming, states
 
 from inferprof.case import Shape
 from inferprof.errors import UserError
-from inferprof.model import data, expected, export, model_spec, onnx_reader, pretrained, torch_source
+from inferprof.model import data, expected, export, model_spec, pretrained, torch_source, validity
 from inferprof.model.model_spec import InputSpec, ModelSpec
 
 
@@ -145,7 +145,7 @@ def test_there_is_no_torch_model_of_an_onnx_file(tmp_path):
 
 
 def test_a_model_over_two_gigabytes_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_reader, "MAX_BYTES", 50)
+    monkeypatch.setattr(validity, "MAX_BYTES", 50)
     relu(tmp_path)
     assert mentions(refusal(onnx_spec(tmp_path)), "m.onnx", "at most")
 
@@ -444,7 +444,7 @@ class TestTorchSources:
         assert mentions(refusal(spec), "model m", "cannot be exported")
 
     def test_a_torch_model_over_two_gigabytes_is_refused_before_it_is_exported(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(onnx_reader, "MAX_BYTES", 59)
+        monkeypatch.setattr(validity, "MAX_BYTES", 59)
         message = refusal(python_spec(tmp_path))
         assert states(message, "m", "60", "bytes", "weights", "ONNX", "weights", "59")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from inferprof import processes, progress
 from inferprof.errors import CaseFailed
-from inferprof.model import block_emulation, data, emulation, onnx_graph, onnx_reader, quantizers, references
+from inferprof.model import block_emulation, data, emulation, onnx_graph, quantizers, references, validity
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -127,7 +127,7 @@ def _runnable(path: Path) -> tuple[str | bytes, str]:
         model = block_emulation.in_standard_operators(model)
     if emulation.uses_half(model):
         model, source = emulation.rounded_in_float32(model), IN_ORT_ROUNDED
-    elif not blocks and (not onnx_graph.quantized_nodes(model) or model.ByteSize() > onnx_reader.MAX_BYTES):
+    elif not blocks and (not onnx_graph.quantized_nodes(model) or model.ByteSize() > validity.MAX_BYTES):
         return str(path), source
     return with_ready_weights(model).SerializeToString(), source
 
@@ -151,7 +151,7 @@ def with_ready_weights(model: Any) -> Any:
     kept = onnx.helper.make_graph(rest, "rest", [], graph.output)
     names = sorted(onnx_graph.read_by_any(kept) & {name for node in ready for name in node.output})
     arrays = of_weights(model, ready, names) if names else {}
-    if model.ByteSize() + sum(array.nbytes for array in arrays.values()) <= onnx_reader.MAX_BYTES:
+    if model.ByteSize() + sum(array.nbytes for array in arrays.values()) <= validity.MAX_BYTES:
         onnx_graph.replace_nodes(model, rest)
         graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
         onnx_graph.drop_unread_weights(graph)

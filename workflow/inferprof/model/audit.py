@@ -9,7 +9,16 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.case import REFERENCE, Shape
-from inferprof.model import contrib, half_overflow, onnx_graph, onnx_reader, quantizers, sparsity, typed_graph
+from inferprof.model import (
+    contrib,
+    half_overflow,
+    onnx_graph,
+    onnx_reader,
+    quantizers,
+    sparsity,
+    typed_graph,
+    validity,
+)
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.model.operators import (
     COLLECTIVE,
@@ -65,7 +74,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         },
         "branches": branches,
         "assumed_sizes": [*graph.assumed] if shape else [],
-        "no_opset": onnx_reader.lacks_opset(model),
+        "no_opset": validity.lacks_opset(model),
         "weight_bytes": _weight_bytes(graph),
         "casts": counts["Cast"],
         "quantizers": sum(counts[name] for name in QUANTIZERS),

@@ -19,7 +19,7 @@ from inferprof.device import Where
 from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.measure.gpu_lock import gpu_lock
-from inferprof.model import expected, model_files, onnx_file, onnx_graph, onnx_reader, torch_source
+from inferprof.model import expected, model_files, onnx_file, onnx_graph, onnx_reader, torch_source, validity
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.torch_source import Attention
 from inferprof.plugins import Feeds
@@ -135,10 +135,10 @@ def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
     import torch
 
     weights = sum(item.numel() * item.element_size() for item in module.state_dict().values())
-    if weights > onnx_reader.MAX_BYTES:
+    if weights > validity.MAX_BYTES:
         raise UserError(
             f"model {spec.name} has {weights} bytes of weights; an ONNX file with its weights inside ends at "
-            f"{onnx_reader.MAX_BYTES}: measure it in torch alone, or export it by hand"
+            f"{validity.MAX_BYTES}: measure it in torch alone, or export it by hand"
         )
     try:
         with quiet():

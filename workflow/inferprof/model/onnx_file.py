@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError
 from inferprof.files import written_whole
-from inferprof.model import onnx_graph, onnx_reader
+from inferprof.model import onnx_graph, onnx_reader, validity
 from inferprof.model.inference import FIRST_IR_WITHOUT_LISTED_WEIGHTS
 from inferprof.model.model_spec import InputSpec, ModelSpec
 
@@ -38,10 +38,10 @@ def checked(
     opset, newest = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
     if opset > newest:
         raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {newest}")
-    if onnx_reader.lacks_opset(model):
+    if validity.lacks_opset(model):
         raise UserError(f"{path} names no opset of ONNX's own operators, so they mean nothing; export it again")
-    if (size := onnx_reader.check_external(model, path)) > onnx_reader.MAX_BYTES:
-        raise UserError(f"{path}: {size} bytes of external data; at most {onnx_reader.MAX_BYTES} can be inlined")
+    if (size := validity.check_external(model, path)) > validity.MAX_BYTES:
+        raise UserError(f"{path}: {size} bytes of external data; at most {validity.MAX_BYTES} can be inlined")
     onnx_reader.load_external(model, path)
     model = edit(model) if edit else model
     if not isinstance(model, onnx.ModelProto):
@@ -166,10 +166,9 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 def save(model: onnx.ModelProto, out: Path) -> None:
     """Write one file, the same bytes for the same model."""
     size = model.ByteSize()
-    if size > onnx_reader.MAX_BYTES:
+    if size > validity.MAX_BYTES:
         raise UserError(
-            f"{out.name} would have {size} bytes; an ONNX file with its weights inside ends at "
-            f"{onnx_reader.MAX_BYTES}"
+            f"{out.name} would have {size} bytes; an ONNX file with its weights inside ends at {validity.MAX_BYTES}"
         )
     with written_whole(out) as partial:
         partial.write_bytes(model.SerializeToString(deterministic=True))
