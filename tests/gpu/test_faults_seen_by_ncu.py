@@ -57,5 +57,5 @@ def test_report_and_page_say_the_same(page: Path) -> None:
     of_cycles = 100 * 0.005 / reported["warp_cycles_per_instruction"].astype(float).min()
     for column in numbers:
         of_report, of_page = (table[column].loc[printed.index].astype(float) for table in (reported, printed))
-        rounding = 1.1 * of_cycles if column.startswith("stall_") else 0.01
+        rounding = 1.1 * of_cycles if str(column).startswith("stall_") else 0.01
         pd.testing.assert_series_equal(of_report, of_page, rtol=0.01, atol=rounding + 1e-5 * of_report.max())

@@ -14,7 +14,7 @@ pytest.importorskip("modelopt")
 
 from inferprof import precisions, registry  # noqa: E402
 from inferprof.backends import ort  # noqa: E402
-from inferprof.model import onnx_graph  # noqa: E402
+from inferprof.model import onnx_graph, onnx_reader  # noqa: E402
 from inferprof.model.model_spec import InputSpec, ModelSpec  # noqa: E402
 from inferprof.plugins import ConvertRequest, OpenRequest  # noqa: E402
 
@@ -74,7 +74,7 @@ def test_a_mix_gives_on_the_gpu_what_it_gives_on_the_cpu(
     out = tmp_path / f"{name}.onnx"
     source = layers.path.with_suffix(".onnx")
     precisions.convert(registry.precisions()[name], ConvertRequest(source, layers, options, out))
-    assert onnx_graph.quantized_nodes(onnx_graph.read(out))
+    assert onnx_graph.quantized_nodes(onnx_reader.read(out))
     request = opening(layers, "b8", out, name)
     feeds = feeds_of(request)
     with ort.open_cuda(request) as session:

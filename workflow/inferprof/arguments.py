@@ -75,11 +75,11 @@ def check_inputs(spec: Any, onnx: Path) -> None:
 
     A study pairs them itself: that is looked at where a verb is used by hand.
     """
-    from inferprof.model import onnx_graph
+    from inferprof.model import onnx_graph, onnx_reader
 
     if outcomes.job_limit_s() is not None or onnx.suffix != ".onnx" or not onnx.stat().st_size:
         return
-    has = [value.name for value in onnx_graph.inputs(onnx_graph.outline(onnx))]
+    has = [value.name for value in onnx_graph.inputs(onnx_reader.outline(onnx))]
     if foreign := [item.name for item in spec.inputs if item.name not in has]:
         names = f"{', '.join(foreign)} of {spec.path} {'is no input' if len(foreign) == 1 else 'are no inputs'}"
         raise UserError(f"{names} of {onnx}, which has {', '.join(has)}: give the spec of that model")

@@ -211,3 +211,8 @@ def unpacked(path: Path) -> bytes:
             f"{path} holds more than {LARGEST_FILE >> 20:,} MiB, the most that is read: capture fewer iterations"
         )
     return content
+
+
+def text_of(path: Path, encoding: str = "utf-8-sig", errors: str = "replace") -> str:
+    """A file of another program as text, unpacked, without its byte-order mark. Raises UserError as `unpacked`."""
+    return unpacked(path).decode(encoding, errors)

@@ -1,5 +1,4 @@
-"""The contracts: what a number format, a runtime, a profiler, a check and a plot are to the rest of
-the package.
+"""The contracts: what a number format, a runtime, a profiler, a check and a plot are to the rest of the package.
 
 A plug-in is a module-level constant of one of these dataclasses in the folder of its kind; `registry` finds it.
 """
@@ -37,6 +36,7 @@ copied into first, or not at all, since they are there before the clock starts."
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 Boundary = Literal["device", "call", "end_to_end"]
 BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
+Scope = Literal["case", "model"]
 
 
 # --- runtimes --------------------------------------------------------------------------------------------------
@@ -201,8 +201,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Precision:
-    """A number format. `source` says what it is made from: the fp32 ONNX graph, the torch model, or
-    the torch model where there is one."""
+    """A number format, made from `source`: the fp32 ONNX graph, the torch model, or the latter where there is one."""
 
     name: str
     title: str
@@ -306,9 +305,6 @@ class Profiler:
     """With `owner`: how it ties kernels to it. None where it times the owners themselves and sees no kernel."""
 
 
-# --- checks ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Check:
     """A question about a case's measurements, with what it needs to be answered.
@@ -323,11 +319,15 @@ class Check:
     run: Callable[[Frames], list[Finding] | Clear]
     by: ChangedBy = "caller"
     """Who or what changes where its advice is followed, unless a finding says more: Finding.change."""
-    scope: Literal["case", "model"] = "case"
+    scope: Scope = "case"
     """model: it looks at the model's other cases too (Frames.peers)."""
 
 
-# --- plots -----------------------------------------------------------------------------------------------------
+def check(
+    name: str, title: str, level: Level, needs: tuple[Need, ...], *, by: ChangedBy = "caller", scope: Scope = "case"
+) -> Callable[[Callable[[Frames], list[Finding] | Clear]], Check]:
+    """A decorator: the function that answers the question, as a Check."""
+    return lambda run: Check(name, title, level, needs, run, by, scope)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,9 @@ class Link:
     def synchronize(self) -> None:
         pass
 
+    def drain(self) -> None:
+        raise AssertionError("nothing is poisoned here")
+
     def timed(self, work):
         begin = self.ns
         work()
@@ -105,4 +108,3 @@ def test_it_takes_less_than_five_seconds(link):
 def test_the_floor_of_a_copy_is_latency_and_bytes_over_bandwidth(measured):
     content, nbytes = document("bandwidth", measured), 100_000_000
     assert bandwidth.floor_ns(content, "h2d", nbytes) == pytest.approx(2_000_000 + 5_000, rel=0.002)
-    assert bandwidth.floor_ns(content, "d2h", nbytes, pinned=False) == pytest.approx(4_000_000 + 5_000, rel=0.002)

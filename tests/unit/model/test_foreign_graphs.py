@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx")
 from inferprof.case import Shape  # noqa: E402
 from inferprof.documents import Cost  # noqa: E402
 from inferprof.errors import UserError  # noqa: E402
-from inferprof.model import audit, cost, export, graph_text, model_spec, onnx_graph  # noqa: E402
+from inferprof.model import audit, cost, export, graph_text, model_spec, onnx_reader  # noqa: E402
 
 ONNX = "tests/data/faults/onnx"
 EVERY_FILE = "real/onnx"
@@ -411,7 +411,7 @@ def test_what_git_lfs_left_in_place_of_a_graph_is_named(tmp_path: Path) -> None:
     pointer = tmp_path / "m.onnx"
     pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(UserError, match=naming("Git LFS", "git lfs pull")):
-        onnx_graph.read(pointer)
+        onnx_reader.read(pointer)
 
 
 def test_few_weights_are_not_shown_as_none(tmp_path: Path) -> None:

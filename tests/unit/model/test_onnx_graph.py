@@ -16,7 +16,7 @@ onnx = pytest.importorskip("onnx")
 
 from inferprof.case import Shape  # noqa: E402
 from inferprof.errors import UserError  # noqa: E402
-from inferprof.model import model_spec, onnx_file, onnx_graph, onnx_inputs  # noqa: E402
+from inferprof.model import model_spec, onnx_file, onnx_graph, onnx_inputs, onnx_reader  # noqa: E402
 
 helper = onnx.helper
 
@@ -33,7 +33,7 @@ def saved(folder: Path, model: Any) -> Path:
 
 def refused(path: Path) -> str:
     with pytest.raises(UserError) as caught:
-        onnx_graph.read(path)
+        onnx_reader.read(path)
     message = str(caught.value)
     assert "\n" not in message and str(path) in message
     return message
@@ -83,11 +83,11 @@ def test_external_data_of_a_local_function_are_checked_and_named(tmp_path: Path)
     path = saved(tmp_path, model)
     assert mentions(refused(path), "w.bin", "Constant", "missing")
     (tmp_path / "w.bin").write_bytes(np.ones((8, 4), np.float32).tobytes())
-    assert onnx_graph.weight_files(path) == [tmp_path / "w.bin"]
+    assert onnx_reader.weight_files(path) == [tmp_path / "w.bin"]
 
 
 def test_external_data_beside_the_file_are_read(tmp_path: Path) -> None:
-    model = onnx_graph.read(external(tmp_path, location="w.bin", offset="0", length="128"), external=True)
+    model = onnx_reader.read(external(tmp_path, location="w.bin", offset="0", length="128"), external=True)
     assert onnx.numpy_helper.to_array(model.graph.initializer[0]).sum() == 32
 
 
@@ -138,7 +138,7 @@ def test_what_nothing_makes_is_refused_by_its_name(graph: str, said: str, tmp_pa
 
 def test_nodes_in_any_order_are_put_behind_what_they_read(tmp_path: Path) -> None:
     model = parsed("g (float[b,8] x) => (float[b,8] y) { y = Relu(b2) b2 = Add(a, x) a = Neg(x) }")
-    assert [node.op_type for node in onnx_graph.read(saved(tmp_path, model)).graph.node] == ["Neg", "Add", "Relu"]
+    assert [node.op_type for node in onnx_reader.read(saved(tmp_path, model)).graph.node] == ["Neg", "Add", "Relu"]
 
 
 @given(order=st.permutations(range(5)))
@@ -147,7 +147,7 @@ def test_a_sorted_chain_is_the_same_from_every_order(order: list[int], tmp_path_
     nodes = [helper.make_node("Relu", [names[i]], [names[i + 1]]) for i in range(5)]
     value = [helper.make_tensor_value_info(name, 1, ["b"]) for name in "xy"]
     model = helper.make_model(helper.make_graph([nodes[i] for i in order], "g", value[:1], value[1:]))
-    read = onnx_graph.read(saved(tmp_path_factory.getbasetemp(), model))
+    read = onnx_reader.read(saved(tmp_path_factory.getbasetemp(), model))
     assert [node.output[0] for node in read.graph.node] == list("abcdy")
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("modelopt")
 from inferprof import precisions, registry  # noqa: E402
 from inferprof.case import Shape, Variant  # noqa: E402
 from inferprof.documents.engine import EngineLayer  # noqa: E402
-from inferprof.model import accuracy, audit, model_spec, samples  # noqa: E402
+from inferprof.model import accuracy, audit, model_spec, onnx_reader, samples  # noqa: E402
 from inferprof.plugins import BuildRequest, ConvertRequest  # noqa: E402
 from inferprof.tables.nodes import engine_layers  # noqa: E402
 
@@ -152,9 +152,9 @@ def test_every_four_weights_of_the_written_graph_have_two_zeros(name: str, folde
 
 @pytest.mark.parametrize("name", ["int8_sparse", "fp8_sparse"])
 def test_no_result_of_a_sparse_8_bit_product_is_left_unquantized(name: str, folders: list[Path]) -> None:
-    from inferprof.model import onnx_graph, sparsity, typed_graph
+    from inferprof.model import sparsity, typed_graph
 
-    graph = typed_graph.analyse(onnx_graph.read(folders[0] / f"{name}.onnx", external=True), {})
+    graph = typed_graph.analyse(onnx_reader.read(folders[0] / f"{name}.onnx", external=True), {})
     assert sparsity.unquantized_results(graph) == []
     assert facts(folders, name)["results_quantized"] > 0
 

@@ -43,7 +43,7 @@ def test_a_faster_case_whose_accuracy_fails_is_passed_over_and_named(cpu_study):
     first = winner.find(found, "minilm")[0]
     assert first.name == "fp32/ort_cpu/default"
     assert first.rejected is not None and first.rejected["precision"] == "int8"
-    assert states(text_of(content_of(answer.SECTION, found)), "int8/ort_cpu/default", "faster", "b1_s128", "b8_s128")
+    assert states(text_of(content_of(answer.build, found)), "int8/ort_cpu/default", "faster", "b1_s128", "b8_s128")
 
 
 def test_every_shape_has_one_winner_by_one_boundary(gpu_study):
@@ -57,7 +57,7 @@ def test_a_gpu_against_a_cpu_baseline_is_compared_by_end_to_end(gpu_study):
 
 
 def test_a_baseline_that_ran_nowhere_is_one_sentence_and_no_table_of_dashes(cpu_study):
-    section = content_of(speed_up.SECTION, load(cpu_study, "fp32/ort_cuda/default"))
+    section = content_of(speed_up.build, load(cpu_study, "fp32/ort_cuda/default"))
     assert facts(text_of(section)) == ["fp32/ort_cuda/default", "not"]
     assert len(section.blocks) == 1
 
@@ -65,7 +65,7 @@ def test_a_baseline_that_ran_nowhere_is_one_sentence_and_no_table_of_dashes(cpu_
 def test_where_nothing_ran_nobody_says_that_the_baseline_did(results):
     results.refused("vit/fp16/tensorrt/graph/b1", "no GPU")
     results.plan()
-    assert text_of(content_of(speed_up.SECTION, load(results, "fp16/tensorrt/graph"))) == "No case was measured."
+    assert text_of(content_of(speed_up.build, load(results, "fp16/tensorrt/graph"))) == "No case was measured."
 
 
 def test_a_gpu_against_a_gpu_baseline_is_compared_by_device(gpu_study):
@@ -86,26 +86,26 @@ def test_a_case_that_is_no_slower_by_a_verdict_is_a_tie(results):
 
 
 def test_one_round_is_said_to_be_one(cpu_study, gpu_study):
-    assert mentions(text_of(content_of(answer.SECTION, load(cpu_study))), "One round", "R = 1")
-    assert "One round only" not in text_of(content_of(answer.SECTION, load(gpu_study)))
+    assert mentions(text_of(content_of(answer.build, load(cpu_study))), "One round", "R = 1")
+    assert "One round only" not in text_of(content_of(answer.build, load(gpu_study)))
 
 
 def test_random_weights_are_numerical_fidelity_only(cpu_study):
-    text = text_of(content_of(answer.SECTION, load(cpu_study)))
+    text = text_of(content_of(answer.build, load(cpu_study)))
     assert states(text, "SQNR", "34.0 dB", "0.999870", "warn", "only")
 
 
 def test_a_baseline_that_was_not_measured_is_said_so(cpu_study):
     found = load(cpu_study, "fp32/ort_cuda/default")
     assert mentions(
-        text_of(content_of(answer.SECTION, found)), "Speed-up not known", "fp32/ort_cuda/default", "not measured"
+        text_of(content_of(answer.build, found)), "Speed-up not known", "fp32/ort_cuda/default", "not measured"
     )
 
 
 def test_a_study_without_measurements_says_so_for_each_model(results):
     results.refused("vit/fp32/ort_cuda/default/b1", "no GPU")
     results.plan()
-    text = text_of(content_of(answer.SECTION, load(results)))
+    text = text_of(content_of(answer.build, load(results)))
     assert mentions(text, "vit", "nothing", "no case")
     assert "1 case: 1 refused." in text
 
@@ -115,7 +115,7 @@ def test_a_report_without_a_gpu_says_what_it_does_not_answer(results, backend, s
     results.ok("vit/fp32/ort_cpu/default/b1", 1.0)
     results.refused(f"vit/fp16/{backend}/default/b1", "no GPU")
     results.plan()
-    blocks = content_of(answer.SECTION, load(results)).blocks
+    blocks = content_of(answer.build, load(results)).blocks
     assert any(getattr(block, "text", "").startswith("Not answered here") for block in blocks) == said
 
 
@@ -125,7 +125,7 @@ def test_where_all_cases_of_a_model_failed_the_answer_has_the_reason(results):
     results.refused("vit/fp8/ort_cpu/default/b1", "needs a GPU")
     results.ok("minilm/fp32/ort_cpu/default/b1", 1.0)
     results.plan()
-    text = text_of(content_of(answer.SECTION, load(results)))
+    text = text_of(content_of(answer.build, load(results)))
     assert mentions(text, "2 of 3 cases", "nothere") and not mentions(text, "needs a GPU")
 
 
@@ -149,7 +149,7 @@ def test_how_far_builds_of_a_recommended_engine_differ_is_said(results):
         results.write(f"{results.machine}/engine/{case}.build.json", {"status": "ok", "bytes": 1, "options": options})
     results.plan()
     assert states(
-        text_of(content_of(answer.SECTION, load(results))),
+        text_of(content_of(answer.build, load(results))),
         "vit/b8/fp32/tensorrt",
         "2",
         "one",
@@ -185,19 +185,19 @@ def test_what_the_config_leaves_out_is_not_counted_as_refused(results: Any) -> N
     for variant in ("graph", "pinned"):
         results.refused(f"vit/fp16/ort_cuda/{variant}/b1", "excluded by the config: not of interest")
     results.plan()
-    assert states(text_of(content_of(answer.SECTION, load(results))), "4", "1", "2", "excluded", "1", "refused")
+    assert states(text_of(content_of(answer.build, load(results))), "4", "1", "2", "excluded", "1", "refused")
 
 
 def test_medians_that_are_hardly_known_are_counted_in_the_answer(results: Any) -> None:
     results.ok("vit/fp16/ort_cuda/default/b1", 1.0, gpu=True)
     results.ok("vit/fp32/ort_cuda/default/b1", 2.0, gpu=True)
     results.plan()
-    assert not mentions(text_of(content_of(answer.SECTION, load(results))), "no better than")
+    assert not mentions(text_of(content_of(answer.build, load(results))), "no better than")
     path = results.root / results.record_path("vit/fp32/ort_cuda/default/b1", 0)
     record = json.loads(path.read_text(encoding="utf-8"))
     record["boundaries"]["device"]["samples_ns"] = [1e6, 2e6, 3e6] * 3
     path.write_text(json.dumps(record), encoding="utf-8")
-    told = text_of(content_of(answer.SECTION, load(results)))
+    told = text_of(content_of(answer.build, load(results)))
     assert states(told, "1", "2", "no", "±10 %", "no", "Latency")
 
 
@@ -263,7 +263,7 @@ def test_a_card_has_six_other_shapes_and_the_csv_all(results: Any) -> None:
     (told,) = answers.of(found)
     assert len(told.card.lines) == 3 + answers.OTHERS + 1
     assert mentions(told.card.lines[-1][1], "2 more", "csv/answers.csv")
-    (table,) = [block for block in answer.build(found) if isinstance(block, Table) and block.name == "answers"]
+    (table,) = [block for block in answer.build.build(found) if isinstance(block, Table) and block.name == "answers"]
     assert {row[1].value for row in table.rows} == {f"b{batch}" for batch in range(1, 10)}
 
 
@@ -280,7 +280,7 @@ def test_a_ratio_known_no_better_than_to_itself_is_not_printed_and_stays_in_the_
     results.plan()
     noisy(results, "vit/fp32/ort_cpu/default/b1", [2e6, 10e6, 90e6] * 3)
     found = load(results)
-    (row,) = next(b for b in content_of(speed_up.SECTION, found).blocks if isinstance(b, Table)).rows
+    (row,) = next(b for b in content_of(speed_up.build, found).blocks if isinstance(b, Table)).rows
     times, spread = row[6], row[7]
     assert (times.text, spread.text, bool(times.missing)) == ("–", "", True)
     assert times.value and str(spread.value).endswith("%")

@@ -36,7 +36,7 @@ def serve(results: Any, name: str, policy: str = "continuous", **more: Any) -> N
     results.write(f"{results.machine}/serving/{name}/{CASE}.json", document)
 
 
-def section_of(results: Any, section: Any = generation.ANSWERING) -> SectionContent:
+def section_of(results: Any, section: Any = generation.answering) -> SectionContent:
     results.plan()
     return content_of(section, evidence_of(results, None))
 
@@ -71,7 +71,7 @@ def test_the_policy_that_carries_the_most_within_both_objectives_is_to_be_used(r
 def test_a_generative_model_stands_in_its_own_section_alone(results: Any) -> None:
     results.ok(CASE, 10.0)
     serve(results, "continuous")
-    assert section_of(results, serving.SECTION).blocks == ()
+    assert section_of(results, serving.build).blocks == ()
 
 
 def test_a_rate_that_was_not_run_says_why(results: Any) -> None:

@@ -37,7 +37,7 @@ def test_each_step_is_a_row_with_what_was_predicted_and_what_came(tmp_path: Path
     ]
     trail = Trail(model="vit", shape="b8", best=ONE_THREAD, median_ns=7e6, stopped="done", steps=steps)
     results.write(f"{results.machine}/best/vit.json", plain(trail))
-    said, table = best.build(evidence_of(results))
+    said, table = best.build.build(evidence_of(results))
     assert isinstance(said, Text) and isinstance(table, Table)
     dropped, kept = ({c.key: cell for c, cell in zip(table.columns, row, strict=True)} for row in table.rows)
     assert (kept["decision"].text, kept["candidate"].text, kept["check"].text) == ("kept", ONE_THREAD, "cpu_threads")
@@ -103,7 +103,7 @@ def test_a_search_that_is_slower_or_confirmed_nothing_here_does_not_lead(
 
 
 def test_without_a_search_there_is_no_section(tmp_path: Path) -> None:
-    assert list(best.build(evidence_of(studied(tmp_path)))) == []
+    assert list(best.build.build(evidence_of(studied(tmp_path)))) == []
 
 
 def test_a_search_that_failed_or_was_cut_short_costs_its_own_lines_alone(tmp_path: Path) -> None:
@@ -118,6 +118,6 @@ def test_a_search_that_failed_or_was_cut_short_costs_its_own_lines_alone(tmp_pat
     for content in ('{"model": "mi', '{"status": "failed", "stage": "best", "reason": "no such model"}'):
         cut.write_text(content, encoding="utf-8")
         evidence = evidence_of(results)
-        assert [block.text.split()[0] for block in best.build(evidence) if isinstance(block, Text)] == ["vit"]
+        assert [block.text.split()[0] for block in best.build.build(evidence) if isinstance(block, Text)] == ["vit"]
         lost = [document.file for document in (*evidence.damaged, *evidence.failed)]
         assert f"{results.machine}/best/minilm.json" in lost

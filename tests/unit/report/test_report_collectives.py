@@ -29,7 +29,7 @@ def study(results: Any) -> Any:
 
 def tables(study: Any) -> tuple[dict[str, Rows], dict[str, set[str]]]:
     """Table → its rows, and the columns on the page."""
-    blocks = content_of(collectives.SECTION, evidence_of(study, "bf16/torch_eager/tp2")).blocks
+    blocks = content_of(collectives.build, evidence_of(study, "bf16/torch_eager/tp2")).blocks
     made = [block for block in blocks if isinstance(block, Table)]
     rows = {
         table.name: [{c.key: cell for c, cell in zip(table.columns, row, strict=True)} for row in table.rows]

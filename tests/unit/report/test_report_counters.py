@@ -74,7 +74,7 @@ def counted(repository: Path, tmp_path: Path) -> Callable[[str], pd.DataFrame]:
 def section(study, counted: Callable[[str], pd.DataFrame], captured: Callable[[str], Path]) -> SectionContent:
     profile(study, ORT, counted("h100_ort_cuda_vit_details"), "ncu")
     profile(study, ORT, nsys.read(captured("h100_ort_cuda_vit")), "nsys")
-    return content_of(counters.COUNTERS, load(study))
+    return content_of(counters.counters, load(study))
 
 
 def test_kernels_stand_with_their_duration_against_the_timelines(section):
@@ -105,7 +105,7 @@ def test_limits_and_nvidias_rule_of_the_largest_gain_stand_below(section):
 
 def test_waits_are_of_the_raw_page(study, counted):
     profile(study, ORT, counted("h100_ort_cuda_vit_raw"), "ncu")
-    section = content_of(counters.COUNTERS, load(study))
+    section = content_of(counters.counters, load(study))
     reasons = texts(table_of(section, "counters_reasons"), "stall", "stall_percent", "rule")
     assert reasons[1] == ("long scoreboard", "28", "–")
     loads = table_of(section, "counters")
@@ -134,7 +134,7 @@ def test_a_refused_capture_is_named_with_its_reason_and_the_others_stand(study, 
     refused.write_text('{\n "not_measured": "ncu: the counters are held by another tool"\n}\n')
     profile(study, EAGER, profilers.read(ncu.NCU, refused), "ncu")
     profile(study, ORT, counted("h100_ort_cuda_vit_raw"), "ncu")
-    section = content_of(counters.COUNTERS, load(study))
+    section = content_of(counters.counters, load(study))
     items = [block.text for block in section.blocks if isinstance(block, Text)]
     assert [facts(text, "counters", "kernel", "softmax") for text in items] == [
         [*facts(ORT), "not", "ncu", "another", "kernel", "softmax"],
@@ -145,7 +145,7 @@ def test_a_refused_capture_is_named_with_its_reason_and_the_others_stand(study, 
 
 
 def test_a_study_without_ncu_has_no_such_section(study):
-    assert content_of(counters.COUNTERS, load(study)).blocks == ()
+    assert content_of(counters.counters, load(study)).blocks == ()
 
 
 def test_the_page_is_as_wide_as_the_others(section):

@@ -71,7 +71,7 @@ def study(results: Any, repository: Path, traced: pd.DataFrame) -> Any:
 def test_the_fallback_and_the_worse_loop_beside_it_are_found(study: Any) -> None:
     assert [
         facts(text, "cumsum", "hardmax", "kernel", "planted", "why")
-        for text in items_of(content_of(fallback.SECTION, load(study)))
+        for text in items_of(content_of(fallback.build, load(study)))
     ] == [
         [
             "planted",
@@ -111,7 +111,7 @@ def test_what_onnx_runtime_does_not_tell_the_parser_may(study: Any) -> None:
     left = {"node": "hardmax", "op_type": "Hardmax", "why": "operator", "words": "not among the operators"}
     static = {"nodes": 9, "taken": 8, "subgraphs": [7, 1], "left": [left], "edges": 2, "edge_bytes": 512}
     study.write("onnx/planted/fp32.partition.json", {**PARTITION, "static": static})
-    assert rows_of(content_of(fallback.SECTION, load(study)), "fallbacks")[0] == [
+    assert rows_of(content_of(fallback.build, load(study)), "fallbacks")[0] == [
         "operator",
         "hardmax",
         "2",
@@ -121,39 +121,39 @@ def test_what_onnx_runtime_does_not_tell_the_parser_may(study: Any) -> None:
 
 
 def test_fallbacks_have_their_copies_and_both_bounds_and_those_on_purpose_are_one_row(study: Any) -> None:
-    assert rows_of(content_of(fallback.SECTION, load(study)), "fallbacks") == [
+    assert rows_of(content_of(fallback.build, load(study)), "fallbacks") == [
         ["not told", "hardmax", "2", "21.2", "28.9"],
         ["on purpose", "61 nodes", "0", "0", "1,070"],
     ]
 
 
 def test_a_loop_has_the_name_of_the_only_node_that_may_be_it(study: Any) -> None:
-    section = content_of(fallback.SECTION, load(study))
+    section = content_of(fallback.build, load(study))
     assert rows_of(section, "kernel_loops") == [["cumsum", "8", "64", "1.09", "69.9", "63.4"]]
     study.write("onnx/planted/fp32.partition.json", {**PARTITION, "looped": ["cumsum", "lstm"]})
-    assert rows_of(content_of(fallback.SECTION, load(study)), "kernel_loops")[0][0] == "one of cumsum, lstm"
+    assert rows_of(content_of(fallback.build, load(study)), "kernel_loops")[0][0] == "one of cumsum, lstm"
 
 
 def test_a_partition_says_what_is_left_and_why_at_open_and_at_fixed_sizes(study: Any) -> None:
     left = {"node": "/eye", "op_type": "EyeLike", "why": "dynamic shape", "words": "does not work"}
     dynamic = {"nodes": 9, "taken": 8, "subgraphs": [3, 5], "left": [left], "edges": 2, "edge_bytes": None}
     study.write("onnx/planted/fp32.partition.json", {**PARTITION, "dynamic": dynamic})
-    assert rows_of(content_of(fallback.SECTION, load(study)), "partitions", first=0) == [
+    assert rows_of(content_of(fallback.build, load(study)), "partitions", first=0) == [
         ["planted", "fp32", "9", "8 in 2 engines", "9 in 1 engine", "EyeLike: dynamic shape", "cumsum"]
     ]
 
 
 def test_it_fits_a_page_of_text(study: Any) -> None:
     found = load(study)
-    text = render(Report("t", "s", (content_of(fallback.SECTION, found), content_of(nodes.SECTION, found))))
+    text = render(Report("t", "s", (content_of(fallback.build, found), content_of(nodes.build, found))))
     assert max(map(len, text.splitlines())) <= 100
 
 
 def test_without_profiles_and_partitions_there_is_no_section(results: Any) -> None:
     results.ok(CUDA, 1.0)
     results.plan()
-    assert content_of(fallback.SECTION, load(results)).blocks == ()
-    assert content_of(nodes.SECTION, load(results)).blocks == ()
+    assert content_of(fallback.build, load(results)).blocks == ()
+    assert content_of(nodes.build, load(results)).blocks == ()
 
 
 # --- kernels of nodes ------------------------------------------------------------------------------------------
@@ -179,19 +179,19 @@ def joined(results: Any) -> Any:
 
 
 def test_the_shares_of_one_node_and_of_nobody_are_always_there(joined: Any) -> None:
-    (row,) = rows_of(content_of(nodes.SECTION, load(joined)), "node_shares", first=6)
+    (row,) = rows_of(content_of(nodes.build, load(joined)), "node_shares", first=6)
     assert row == ["0.01000", "nodes", "90.0", "10.0"]
 
 
 def test_nodes_come_by_kernel_time_and_what_is_nobodys_in_the_csv(joined: Any) -> None:
-    section = content_of(nodes.SECTION, load(joined))
+    section = content_of(nodes.build, load(joined))
     assert rows_of(section, "nodes") == [["80.0", "2", "MatMul", "/l/mm"], ["10.0", "1", "Softmax", "/l/sm"]]
     assert rows_of(section, "all_nodes")[-1] == ["10.0", "1", "nobody's", ""]
     assert rows_of(section, "node_kernels")[0] == ["node", "/l/mm", "gemm", "80.0", "2", "–", "–", "–"]
 
 
 def test_each_node_opens_into_its_kernels(joined: Any) -> None:
-    section = content_of(nodes.SECTION, load(joined))
+    section = content_of(nodes.build, load(joined))
     (outline,) = (block for block in section.blocks if isinstance(block, Outline))
     (case,) = outline.entries
     assert (case.text, case.figure) == (f"{CUDA} (ort_nodes)", "2 nodes")
@@ -206,7 +206,7 @@ def test_the_kernels_of_a_node_have_ncus_counters_where_one_of_its_name_was_coun
         for metric, value in (("pipe_tensor", 42.4), ("dram_throughput", 9.6))
     ]
     watch(joined, "ncu", CUDA, schema.conform(pd.DataFrame(rows).assign(instances=1), "ncu"))
-    section = content_of(nodes.SECTION, load(joined))
+    section = content_of(nodes.build, load(joined))
     kernels = {row[2]: row[5:] for row in rows_of(section, "node_kernels")}
     assert kernels == {"gemm": ["42.40", "–", "9.600"], "softmax": ["–", "–", "–"]}
     (outline,) = (block for block in section.blocks if isinstance(block, Outline))
@@ -219,7 +219,7 @@ def test_torchs_operators_and_modules_are_owners_too(results: Any, shared: Path)
     results.plan()
     frame = torch_nodes.read(shared / "real/kineto/tracelens_mi300_bert_small.json.gz")
     watch(results, "torch_nodes", case, frame)
-    section = content_of(nodes.SECTION, load(results))
+    section = content_of(nodes.build, load(results))
     assert rows_of(section, "node_shares", first=6) == [
         ["0.3883", "nodes", "100.0", "0.0"],
         ["0.3883", "modules", "100.0", "0.0"],

@@ -38,20 +38,18 @@ def test_of_a_model_that_torch_alone_runs_there_is_no_reference(results) -> None
     found = load(results)
     sentence = f"not measured: {TORCH_ALONE} and there is no reference"
     assert fidelity.of(found, "block", "fp16").sentence == sentence
-    assert any(
-        states(line, "fp16", "fp32", *facts(f"{sentence}")) for line in texts(content_of(answer.SECTION, found))
-    )
+    assert any(states(line, "fp16", "fp32", *facts(f"{sentence}")) for line in texts(content_of(answer.build, found)))
 
 
 def test_its_graph_is_missed_for_that_reason_too_and_not_as_a_file(results) -> None:
     results.ok("block/fp32/torch_eager/plain/b1", 1.0, gpu=True)
     found = load(results)
-    assert [facts(text) for text in reasons(content_of(accuracy.ACCURACY, found))] == [
+    assert [facts(text) for text in reasons(content_of(accuracy.accuracy, found))] == [
         ["not", *facts(TORCH_ALONE), "no"]
     ]
     assert (
-        reasons(content_of(graphs.MODELS, found))
-        == reasons(content_of(graphs.GRAPHS, found))
+        reasons(content_of(graphs.models, found))
+        == reasons(content_of(graphs.graphs, found))
         == {f"not measured: {TORCH_ALONE}"}
     )
 
@@ -81,14 +79,14 @@ def test_the_graph_says_nothing_of_weights_that_torch_quantizes(results) -> None
     )
     assert (first.name, first.fidelity.sentence) == ("fp16/torch_eager/narrow", f"not measured: {why}")
     assert fidelity.of(found, "block", "fp16").outcome == "fail"
-    assert f"Not measured: {why}." in texts(content_of(accuracy.ACCURACY, found))
+    assert f"Not measured: {why}." in texts(content_of(accuracy.accuracy, found))
 
 
 def test_the_answer_says_that_an_error_is_large_beside_what_the_input_changes(results) -> None:
     results.ok("block/fp16/ort_cuda/plain/b1", 1.0, gpu=True)
     reason = f"{BESIDE_VARIATION}, 98% of the standard deviation over samples of output y: output y: SQNR 62.0 dB"
     results.accuracy("block", "fp16", 62.0, "warn", reason=reason)
-    lines = texts(content_of(answer.SECTION, load(results)))
+    lines = texts(content_of(answer.build, load(results)))
     assert any(mentions(line, "warn", BESIDE_VARIATION, "98%", "output y") for line in lines)
 
 
@@ -98,5 +96,5 @@ def test_the_answer_says_that_fp32_itself_gives_nan(results, fastest: str) -> No
     results.ok("block/fp32/ort_cuda/plain/b1", 2.0, gpu=True)
     reason = f"{NAN_IN_FP32} in 118 of 256 values of output y: output y: SQNR 62.0 dB"
     results.accuracy("block", "fp16", 62.0, "warn", reason=reason)
-    lines = texts(content_of(answer.SECTION, load(results)))
+    lines = texts(content_of(answer.build, load(results)))
     assert any(states(line, "NaN", "118", "256", "y") for line in lines)

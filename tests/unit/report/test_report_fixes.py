@@ -52,7 +52,7 @@ def diagnose(results: Any, case: str, check: str, verdict: str, gain: tuple[floa
 
 
 def rows(results: Any) -> list[dict[str, Any]]:
-    table, _calibration = content_of(fixes.SECTION, load(results)).blocks
+    table, _calibration = content_of(fixes.build, load(results)).blocks
     assert isinstance(table, Table)
     return [{column.key: cell for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
 
@@ -95,4 +95,4 @@ def test_where_nothing_was_predicted_the_reason_stands(study: Any) -> None:
 def test_a_study_without_such_pairs_has_no_section(results: Any) -> None:
     results.ok(BEFORE, 10.0, gpu=True)
     results.plan()
-    assert content_of(fixes.SECTION, load(results)).blocks == ()
+    assert content_of(fixes.build, load(results)).blocks == ()

@@ -31,7 +31,7 @@ def section_of(results: Any, ceilings: bool = True) -> SectionContent:
     results.plan()
     if ceilings:
         results.write(f"{results.machine}/ceilings.json", CEILINGS)
-    return content_of(generation.GENERATION, evidence_of(results, None))
+    return content_of(generation.prefill_and_decode, evidence_of(results, None))
 
 
 def rows(section: SectionContent, name: str, columns: slice) -> list[list[str]]:

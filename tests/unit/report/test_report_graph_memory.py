@@ -20,7 +20,7 @@ CASE = "vit/fp16/torch_eager/private/b16"
 
 def section_of(results: Any) -> SectionContent:
     results.plan()
-    return content_of(graph_memory.SECTION, evidence_of(results, None))
+    return content_of(graph_memory.build, evidence_of(results, None))
 
 
 def rows(section: SectionContent, name: str) -> list[list[str]]:

@@ -58,7 +58,7 @@ def shown(section: SectionContent, name: str) -> list[list[str]]:
 
 
 def test_layers_stand_by_the_time_of_their_kernels_with_reformats_flagged(results: Any, frames: Any) -> None:
-    section = content_of(layers.SECTION, study(results, frames))
+    section = content_of(layers.build, study(results, frames))
     assert shown(section, "layers") == [
         ["72.9", "227", "179", "{ForeignNode[b.0.n1…229) [ElementWise]]}", ""],
         ["23.3", "72.9", "57.2", "/p/Conv", ""],
@@ -71,12 +71,12 @@ def test_layers_stand_by_the_time_of_their_kernels_with_reformats_flagged(result
 
 
 def test_attributed_and_unattributed_shares_are_always_there(results: Any, frames: Any) -> None:
-    section = content_of(layers.SECTION, study(results, frames))
+    section = content_of(layers.build, study(results, frames))
     assert shown(section, "layer_shares") == [["245", "100.0", "23.3", "0.0", "3.3"]]
 
 
 def test_each_layer_opens_into_its_kernels(results: Any, frames: Any) -> None:
-    section = content_of(layers.SECTION, study(results, frames))
+    section = content_of(layers.build, study(results, frames))
     outline = next(block for block in section.blocks if isinstance(block, Outline))
     (case,) = outline.entries
     assert (case.text, case.figure) == (ENGINE, "5 layers")
@@ -91,7 +91,7 @@ def test_each_layer_opens_into_its_kernels(results: Any, frames: Any) -> None:
 
 
 def test_the_page_has_what_opens_and_the_text_says_where_it_is(results: Any, frames: Any) -> None:
-    report = Report("r", "m", (content_of(layers.SECTION, study(results, frames)),))
+    report = Report("r", "m", (content_of(layers.build, study(results, frames)),))
     page = html.render(report)
     assert page.count("<details>") == 6
     assert "<summary>/p/Conv (CaskConvolution)" in page and '<summary class="warn">Reformatting' in page
@@ -99,7 +99,7 @@ def test_the_page_has_what_opens_and_the_text_says_where_it_is(results: Any, fra
 
 
 def test_without_a_trace_only_the_layers_are_timed(results: Any, frames: Any) -> None:
-    section = content_of(layers.SECTION, study(results, {"trt_layers": frames["trt_layers"]}))
+    section = content_of(layers.build, study(results, {"trt_layers": frames["trt_layers"]}))
     assert [row[:3] for row in shown(section, "layers")][:2] == [["62.7", "227", "–"], ["20.1", "72.9", "–"]]
     assert [facts(text) for text in table_of(section, "layers").footnotes] == [["not", "trt_nodes", "not"]]
     assert [block.name for block in section.blocks if isinstance(block, Table)] == ["layers", "all_layers"]
@@ -107,7 +107,7 @@ def test_without_a_trace_only_the_layers_are_timed(results: Any, frames: Any) ->
 
 def test_nodes_of_a_layer_are_named(results: Any, shared: Path) -> None:
     frame = trt_layers.read(shared / "real/trt_json/trt10_trtexec_alexnet_fp16.profile.json")
-    section = content_of(layers.SECTION, study(results, {"trt_layers": frame}))
+    section = content_of(layers.build, study(results, {"trt_layers": frame}))
     outline = next(block for block in section.blocks if isinstance(block, Outline))
     first = outline.entries[0].inside[0]
     assert facts(first.text, "gemm") == ["/classifier/classifier_1/Gemm_myl9_2", "gemm", "fp16", "fp32", "fp16"]
@@ -116,19 +116,19 @@ def test_nodes_of_a_layer_are_named(results: Any, shared: Path) -> None:
 
 
 def test_studies_without_engines_have_no_such_section(results: Any) -> None:
-    assert content_of(layers.SECTION, study(results, {})).blocks == ()
+    assert content_of(layers.build, study(results, {})).blocks == ()
 
 
 # --- number formats --------------------------------------------------------------------------------------------
 
 
 def test_products_ran_as_asked_and_conversions_have_their_cost(results: Any, frames: Any) -> None:
-    section = content_of(formats.SECTION, study(results, frames))
+    section = content_of(formats.build, study(results, frames))
     assert shown(section, "formats") == [["100.0", "fp16 100%", "0", "8.19", "0", "3.3"]]
 
 
 def test_a_format_that_did_not_run_is_marked_and_its_kernels_listed(results: Any, frames: Any) -> None:
-    section = content_of(formats.SECTION, study(results, frames, "vit_tiny/fp8/tensorrt/default/b8"))
+    section = content_of(formats.build, study(results, frames, "vit_tiny/fp8/tensorrt/default/b8"))
     (row,) = table_of(section, "formats").rows
     assert (row[6].text, row[6].mark) == ("0.0", "warn")
     wrong = table_of(section, "other_formats").rows
@@ -137,7 +137,7 @@ def test_a_format_that_did_not_run_is_marked_and_its_kernels_listed(results: Any
 
 
 def test_a_format_of_ones_own_is_not_judged(results: Any, frames: Any) -> None:
-    section = content_of(formats.SECTION, study(results, frames, "vit_tiny/mine/tensorrt/default/b8"))
+    section = content_of(formats.build, study(results, frames, "vit_tiny/mine/tensorrt/default/b8"))
     (row,) = table_of(section, "formats").rows
     assert facts(row[6].missing, "compute", "mine") == ["not", "mine", "compute", "not"]
 
@@ -146,18 +146,18 @@ def test_counters_of_the_same_case_decide(results: Any, frames: Any) -> None:
     names = frames["trt_nodes"].query("level == 'kernel'")["name"].drop_duplicates()
     rows = pd.DataFrame({"level": "kernel", "name": names, "metric": "tensor_ops_int8", "value": 8.0})
     counted = schema.conform(rows, "ncu")
-    section = content_of(formats.SECTION, study(results, {**frames, "ncu": counted}))
+    section = content_of(formats.build, study(results, {**frames, "ncu": counted}))
     assert shown(section, "formats")[0][:2] == ["0.0", "int8 100%"]
 
 
 def test_timed_layers_are_enough(results: Any, shared: Path) -> None:
     frame = trt_layers.read(shared / "real/trt_json/trt8_trex_mobilenet_qat.profile.json")
-    section = content_of(formats.SECTION, study(results, {"trt_layers": frame}, "vit_tiny/int8/tensorrt/default/b8"))
+    section = content_of(formats.build, study(results, {"trt_layers": frame}, "vit_tiny/int8/tensorrt/default/b8"))
     assert shown(section, "formats") == [["100.0", "int8 100%", "0", "4.10", "78.0", "17.5"]]
 
 
 def test_a_study_without_kernels_and_layers_has_no_such_section(results: Any) -> None:
-    assert content_of(formats.SECTION, study(results, {})).blocks == ()
+    assert content_of(formats.build, study(results, {})).blocks == ()
 
 
 # --- the engine's graph ----------------------------------------------------------------------------------------

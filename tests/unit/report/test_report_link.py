@@ -103,7 +103,7 @@ def test_on_a_cpu_nothing_crosses_a_link(results):
 @pytest.mark.usefixtures("bandwidth")
 def test_the_environment_shows_the_bandwidths(results):
     results.ok("vit/fp16/ort_cuda/default/b8", 1.0, gpu=True)
-    rows = cells(list(content_of(environment.SECTION, load(results)).blocks), "bandwidth")
+    rows = cells(list(content_of(environment.build, load(results)).blocks), "bandwidth")
     assert [row[:3] for row in rows] == [
         ["h2d pinned", "50.00", "2.00"],
         ["h2d pageable", "10.00", "9.00"],
@@ -120,4 +120,4 @@ def test_the_overlap_of_a_case_is_the_median_of_its_rounds(results):
     for round_, share in enumerate((0.9, 0.5, 0.6)):
         path = results.root / results.record_path(case, round_)
         path.write_text(path.read_text().replace('"overlap": 0.72', f'"overlap": {share}'))
-    assert cells(list(content_of(use.SECTION, load(results)).blocks), "throughput")[0][-1] == "60"
+    assert cells(list(content_of(use.build, load(results)).blocks), "throughput")[0][-1] == "60"

@@ -67,7 +67,7 @@ def study(results: Any, captures: dict[str, pd.DataFrame]) -> Any:
 
 
 def test_each_provider_has_its_share_of_the_nodes_time_its_nodes_and_its_copies(study: Any) -> None:
-    rows = rows_of(content_of(operators.SECTION, load(study)), "providers", first=6)
+    rows = rows_of(content_of(operators.build, load(study)), "providers", first=6)
     assert rows == [
         ["CUDA", "93.0", "14.31", "356", "14", "29", "0", "Gemm 27%, MatMul 17%"],
         ["CPU", "7.0", "1.070", "61", "13", "5", "0", "Slice 4%, Concat 3%"],
@@ -78,7 +78,7 @@ def test_each_provider_has_its_share_of_the_nodes_time_its_nodes_and_its_copies(
 
 
 def test_nodes_left_to_the_cpu_are_named_where_another_provider_has_the_rest(study: Any) -> None:
-    section = content_of(operators.SECTION, load(study))
+    section = content_of(operators.build, load(study))
     shown = table_of(section, "cpu_nodes").shown
     assert [[row[i].text for i in shown[5:]] for row in table_of(section, "cpu_nodes").rows] == [
         ["0.2", "Concat", "node_Concat_414"],
@@ -97,7 +97,7 @@ def test_the_slow_down_is_by_the_clock_of_the_run_that_was_watched(study: Any) -
     record = {"case": names, "iterations": {"samples_ns": [3_100_000, 3_200_000, 3_300_000]}}
     study.write(f"{study.machine}/capture/ort_profile/{CUDA}.record.json", record)
     found = load(study)
-    table = table_of(content_of(operators.SECTION, found), "providers")
+    table = table_of(content_of(operators.build, found), "providers")
     bare = found.latency.set_index(["backend", "boundary"])["median"]["ort_cuda", "end_to_end"]
     assert table.rows[0][5].value == pytest.approx(3.2e6 / bare)
     reason = "not measured: neither the profile nor the record of its run has the time of an iteration"
@@ -108,17 +108,17 @@ def test_the_slow_down_is_by_the_clock_of_the_run_that_was_watched(study: Any) -
 
 def test_sections_on_the_gpu_do_not_speak_of_it(study: Any) -> None:
     found = load(study)
-    assert content_of(kernels.KERNELS_OF_CASES, found).blocks == ()
-    assert content_of(timeline.SECTION, found).blocks == (Text("No case was traced."),)
+    assert content_of(kernels.kernels, found).blocks == ()
+    assert content_of(timeline.build, found).blocks == (Text("No case was traced."),)
 
 
 def test_without_such_a_profile_there_is_no_section(results: Any) -> None:
     results.ok(CPU, 1.0)
     results.plan()
-    assert content_of(operators.SECTION, load(results)).blocks == ()
+    assert content_of(operators.build, load(results)).blocks == ()
 
 
 def test_it_fits_a_page_of_text(study: Any) -> None:
-    text = render(Report("t", "s", (content_of(operators.SECTION, load(study)),)))
+    text = render(Report("t", "s", (content_of(operators.build, load(study)),)))
     assert max(map(len, text.splitlines())) <= 100
     assert "TRTKernel_graph_fallback" not in text

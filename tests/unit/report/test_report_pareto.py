@@ -27,7 +27,7 @@ def formats(results: Any) -> Any:
 
 
 def tables(results: Any) -> dict[str, Table]:
-    blocks = content_of(accuracy.PARETO, evidence_of(results, None)).blocks
+    blocks = content_of(accuracy.pareto, evidence_of(results, None)).blocks
     return {block.name: block for block in blocks if isinstance(block, Table)}
 
 

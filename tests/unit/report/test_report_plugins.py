@@ -42,11 +42,11 @@ DEFECT = "ValueError: it broke in its second line; this is a defect of added.py:
 
 @pytest.fixture
 def example(add: Callable[[str], None], repository: Path) -> Callable[[str], None]:
-    """Loads the example of docs/architecture.md that has a constant of a kind."""
+    """Loads the example of docs/architecture.md that has a plug-in of a kind."""
     blocks = re.findall(r"```python\n(.*?)```", (repository / "docs/architecture.md").read_text(), re.DOTALL)
 
-    def use(kind: str) -> None:
-        (block,) = (block for block in blocks if f" = {kind}(" in block)
+    def use(begins: str) -> None:
+        (block,) = (block for block in blocks if begins in block)
         add(block)
 
     return use
@@ -65,7 +65,7 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
 
 
 def test_a_module_adds_a_section_with_its_table_and_csv(example: Callable[[str], None], cpu_study: Results) -> None:
-    example("Section")
+    example("@section(")
     folder = report.write(cpu_study.root, cpu_study.study, cpu_study.machine).parent
     lines = (folder / "REPORT.txt").read_text().splitlines()
     assert lines.index("Calls") < lines.index("Answer")
@@ -77,7 +77,7 @@ def test_a_module_adds_a_section_with_its_table_and_csv(example: Callable[[str],
 
 
 def test_a_section_is_left_out_where_what_it_needs_is_empty(example: Callable[[str], None], results: Results) -> None:
-    example("Section")
+    example("@section(")
     results.refused("vit/fp32/ort_cuda/default/b1", "no GPU")
     results.plan()
     assert "Calls" not in titles(compose.compose(evidence_of(results)))
@@ -97,7 +97,7 @@ def test_a_column_of_a_table_is_declared_in_the_module_of_its_section(
 def test_a_module_adds_a_check_to_each_diagnosis_and_to_the_report(
     example: Callable[[str], None], cpu_study: Results, repository: Path
 ) -> None:
-    example("Check")
+    example("@check(")
     measured = Case.from_path("vit_base/fp16/ort_cuda/default/b114.json")
     document = run.diagnose(repository / "tests/data/records", "h100-80gb-hbm3-sm90-93fb0a94", measured, {})
     case = "vit_tiny/fp32/ort_cpu/default/b1"
@@ -148,7 +148,7 @@ def test_a_check_takes_nothing_from_the_others(
 def test_a_module_adds_a_plot_of_each_model(
     example: Callable[[str], None], cpu_study: Results, tmp_path: Path
 ) -> None:
-    example("Plot")
+    example("= Plot(")
     (tmp_path / "plots").mkdir()
     plots = figures.draw(evidence_of(cpu_study), tmp_path / "plots")
     made = compose.with_plots(compose.compose(evidence_of(cpu_study)), plots())

@@ -69,7 +69,7 @@ def gpu(results):
 def test_a_case_is_held_against_the_measured_roof(gpu):
     gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
-    found = tables(content_of(roofline.SECTION, load(gpu)))
+    found = tables(content_of(roofline.build, load(gpu)))
     (row,) = cells(found["roofline"])
     assert {key: row[key] for key in ("gflop", "mb", "flop_per_byte", "roof_ms", "limit", "device_ms")} == {
         "gflop": "700",
@@ -86,7 +86,7 @@ def test_a_case_is_held_against_the_measured_roof(gpu):
 
 def test_without_ceilings_the_datasheet_counts_and_the_report_says_so(gpu):
     gpu.write("onnx/vit/fp16.b8.cost.json", cost(flops=10**9))
-    found = tables(content_of(roofline.SECTION, load(gpu)))
+    found = tables(content_of(roofline.build, load(gpu)))
     (row,) = cells(found["roofline"])
     assert (row["limit"], row["roof_ms"], row["source"]) == ("memory", "0.0895", "datasheet")
     roofs = {row["what"]: (row["measured"][0], row["datasheet"]) for row in cells(found["roofs"])}
@@ -98,7 +98,7 @@ def test_without_ceilings_the_datasheet_counts_and_the_report_says_so(gpu):
 def test_measured_and_promised_stand_side_by_side(gpu):
     gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
-    roofs = {row["what"]: row for row in cells(tables(content_of(roofline.SECTION, load(gpu)))["roofs"])}
+    roofs = {row["what"]: row for row in cells(tables(content_of(roofline.build, load(gpu)))["roofs"])}
     assert roofs["fp16 TFLOP/s"] | {"what": ""} == {
         "what": "",
         "measured": "700",
@@ -111,13 +111,13 @@ def test_measured_and_promised_stand_side_by_side(gpu):
 
 def test_bytes_that_fit_in_the_l2_are_no_limit_and_it_says_so(gpu):
     gpu.write("onnx/vit/fp16.b8.cost.json", cost(flops=10**9, weights=10**7))
-    (row,) = cells(tables(content_of(roofline.SECTION, load(gpu)))["roofline"])
+    (row,) = cells(tables(content_of(roofline.build, load(gpu)))["roofline"])
     assert row["limit"] == "L2"
 
 
 def test_a_case_that_is_faster_than_its_roof_is_called_out(gpu):
     gpu.write("onnx/vit/fp16.b8.cost.json", cost(flops=3 * 10**12))
-    section = content_of(roofline.SECTION, load(gpu))
+    section = content_of(roofline.build, load(gpu))
     (row,) = tables(section)["roofline"].rows
     assert [(cell.text, cell.mark) for cell in row if cell.mark] == [("0.660×", "warn")]
     (text,) = (block for block in section.blocks if isinstance(block, Text))
@@ -127,7 +127,7 @@ def test_a_case_that_is_faster_than_its_roof_is_called_out(gpu):
 def test_an_unknown_gpu_has_no_roof_but_a_reason(gpu):
     gpu.write(f"{gpu.machine}/environment.json", {"gpus": [{**GPU, "name": "NVIDIA Something New"}]})
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
-    section = content_of(roofline.SECTION, load(gpu))
+    section = content_of(roofline.build, load(gpu))
     table = tables(section)["roofline"]
     assert [facts(text, "bandwidth", "measured") for text in table.footnotes] == [
         ["not", "measured", "GPU", "bandwidth", "measured"]
@@ -145,13 +145,13 @@ def test_a_datasheet_that_was_not_checked_twice_is_said_to_be_so(gpu, name: str,
     environment = {"gpus": [{"name": name, "memory_mib": memory_mib, "used": True}]}
     gpu.write(f"{gpu.machine}/environment.json", environment)
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
-    (note,) = (table.note for key, table in tables(content_of(roofline.SECTION, load(gpu))).items() if key == "roofs")
+    (note,) = (table.note for key, table in tables(content_of(roofline.build, load(gpu))).items() if key == "roofs")
     assert note.startswith("Datasheet: NVIDIA ")
     assert mentions(note, "not all", "second source") == said
 
 
 def test_a_graph_that_was_not_counted_names_the_file(gpu):
-    table = tables(content_of(roofline.SECTION, load(gpu)))["roofline"]
+    table = tables(content_of(roofline.build, load(gpu)))["roofline"]
     assert [facts(text, "measured") for text in table.footnotes] == [
         ["not", "measured", "no", "onnx/vit/fp16.b8.cost.json"]
     ]
@@ -160,7 +160,7 @@ def test_a_graph_that_was_not_counted_names_the_file(gpu):
 def test_every_operator_is_in_a_csv(gpu):
     gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
-    table = tables(content_of(roofline.SECTION, load(gpu)))["roofline_operators"]
+    table = tables(content_of(roofline.build, load(gpu)))["roofline_operators"]
     assert table.csv_only
     rows = cells(table)
     assert [(row["node"], row["operator"], row["kind"], row["limit"]) for row in rows] == [
@@ -188,7 +188,7 @@ def test_the_nodes_that_lose_most_and_the_longest_counted_kernels_stand_beside_t
     counters = {"duration_total": 1.4e6, "dram_bytes_read": 2e8, "dram_bytes_written": 1e8, "tensor_ops_fp16": 7e11}
     launch = {"level": "kernel", "name": "gemm", "launch": 4, "instances": 1}
     traced(gpu, "ncu", [{**launch, "metric": metric, "value": value} for metric, value in counters.items()])
-    found = tables(content_of(roofline.SECTION, load(gpu)))
+    found = tables(content_of(roofline.build, load(gpu)))
     (node,) = cells(found["node_roofline"])
     assert [node[key] for key in ("lost_us", "us", "roof_us", "times_roof", "limit", "operator", "node")] == [
         *("500", "1,500", "1,000", "1.50×", "compute", "MatMul", "/fc")
@@ -203,14 +203,14 @@ def test_the_nodes_that_lose_most_and_the_longest_counted_kernels_stand_beside_t
 def test_the_answer_says_how_far_the_fastest_case_is_from_its_roof(gpu):
     gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
-    tables = [block for block in content_of(answer.SECTION, load(gpu)).blocks if isinstance(block, Table)]
+    tables = [block for block in content_of(answer.build, load(gpu)).blocks if isinstance(block, Table)]
     fastest = next(table for table in tables if table.name == "fastest")
     assert [row["times_roof"] for row in cells(fastest)] == ["2.00×"]
 
 
 def test_on_a_cpu_it_says_that_nothing_ran_on_a_gpu(results):
     results.ok("vit/fp32/ort_cpu/default/b8", 1.0)
-    section = content_of(roofline.SECTION, load(results))
+    section = content_of(roofline.build, load(results))
     assert [block.text for block in section.blocks if isinstance(block, Text)] == [roofline.NO_DEVICE]
 
 

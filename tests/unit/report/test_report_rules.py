@@ -24,7 +24,7 @@ def section_of(results: Any, page: Path) -> Any:
     path = results.root / results.machine / f"table/ncu/{CASE}.parquet"
     path.parent.mkdir(parents=True)
     schema.of_case(ncu.read(page), results.machine, Case.from_path(CASE)).to_parquet(path)
-    return content_of(counters.RULES, evidence_of(results, None))
+    return content_of(counters.rules, evidence_of(results, None))
 
 
 @pytest.fixture

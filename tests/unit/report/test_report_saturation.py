@@ -25,7 +25,7 @@ def column(section: SectionContent, name: str, key: str) -> list[str]:
 
 
 def test_cases_that_gain_by_every_batch_still_grow(gpu_study: Any) -> None:
-    section = content_of(saturation.SECTION, load(gpu_study))
+    section = content_of(saturation.build, load(gpu_study))
     assert column(section, "saturation", "backend") == ["ort_cpu", *["ort_cuda"] * 3, "torch_compile"]
     assert column(section, "saturation", "saturated") == ["flat", *["no larger batch"] * 4]
     assert column(section, "saturation", "batch") == ["≤ 1", "over 8", "over 8", "over 8", "over 8"]
@@ -35,7 +35,7 @@ def test_cases_that_gain_by_every_batch_still_grow(gpu_study: Any) -> None:
 def test_a_single_batch_saturates_nothing(results: Any) -> None:
     results.ok("vit/fp16/ort_cuda/default/b1", 1.0, gpu=True)
     results.plan()
-    assert content_of(saturation.SECTION, load(results)).blocks == ()
+    assert content_of(saturation.build, load(results)).blocks == ()
 
 
 @pytest.fixture
@@ -47,12 +47,12 @@ def with_graph(results: Any) -> Any:
 
 
 def test_changes_that_stand_among_the_fixes_are_in_the_csv_alone(with_graph: Any) -> None:
-    tables = [one for one in content_of(speed_ceiling.SECTION, load(with_graph)).blocks if isinstance(one, Table)]
+    tables = [one for one in content_of(speed_ceiling.build, load(with_graph)).blocks if isinstance(one, Table)]
     assert [(one.name, one.csv_only) for one in tables] == [("speed_ceiling", False), ("achieved", True)]
 
 
 def test_a_graph_stands_beside_what_was_predicted_of_it(with_graph: Any) -> None:
-    section = content_of(speed_ceiling.SECTION, load(with_graph))
+    section = content_of(speed_ceiling.build, load(with_graph))
     assert column(section, "achieved", "change") == ["graph"]
     assert column(section, "achieved", "verdict") == ["faster"]
     assert column(section, "achieved", "predicted_ms") == ["–"]
@@ -60,7 +60,7 @@ def test_a_graph_stands_beside_what_was_predicted_of_it(with_graph: Any) -> None
 
 
 def test_steps_without_their_source_are_missing_with_the_reason(with_graph: Any) -> None:
-    section = content_of(speed_ceiling.SECTION, load(with_graph))
+    section = content_of(speed_ceiling.build, load(with_graph))
     table = next(one for one in section.blocks if isinstance(one, Table) and one.name == "speed_ceiling")
     assert [row[5 + 1].text for row in table.rows] == ["–", "–"]
     assert f"not measured: {NEEDS_TIMELINE}" in table.footnotes
@@ -68,5 +68,5 @@ def test_steps_without_their_source_are_missing_with_the_reason(with_graph: Any)
 
 
 def test_every_row_names_the_boundary_of_its_numbers(gpu_study: Any) -> None:
-    section = content_of(saturation.SECTION, load(gpu_study))
+    section = content_of(saturation.build, load(gpu_study))
     assert column(section, "saturation", "boundary") == ["end_to_end", *["device"] * 4]

@@ -25,7 +25,7 @@ def tables(results: Any) -> dict[str, list[dict[str, Any]]]:
         results.ok(f"vit/bf16/torch_eager/default/{shape}", one, gpu=True)
         results.ok(f"vit/bf16/torch_eager/tp2/{shape}", two, gpu=True, options={"parallel": {"tensor": 2}})
     results.plan()
-    blocks = content_of(scaling.SECTION, evidence_of(results, "bf16/torch_eager/default")).blocks
+    blocks = content_of(scaling.build, evidence_of(results, "bf16/torch_eager/default")).blocks
     return {
         block.name: [{c.key: cell for c, cell in zip(block.columns, row, strict=True)} for row in block.rows]
         for block in blocks
@@ -62,11 +62,11 @@ def test_four_and_eight_are_predictions_without_a_measurement(tables: dict[str, 
 def test_without_divided_cases_there_is_no_section(results: Any) -> None:
     results.ok("vit/bf16/torch_eager/default/b1", 4.0, gpu=True)
     results.plan()
-    assert not content_of(scaling.SECTION, evidence_of(results, "bf16/torch_eager/default")).blocks
+    assert not content_of(scaling.build, evidence_of(results, "bf16/torch_eager/default")).blocks
 
 
 def doubts_of(results: Any) -> list[str]:
-    content = content_of(scaling.SECTION, evidence_of(results, "bf16/torch_eager/default"))
+    content = content_of(scaling.build, evidence_of(results, "bf16/torch_eager/default"))
     return [block.text for block in content.blocks if isinstance(block, Text)]
 
 
@@ -103,7 +103,7 @@ def test_the_link_predicts_what_messages_take_that_kineto_saw(results: Any, tmp_
     results.write(f"{results.machine}/links.json", {"status": "ok", "reason": None, **LINKS})
     (table,) = [
         block
-        for block in content_of(scaling.SECTION, evidence_of(results, "bf16/torch_eager/default")).blocks
+        for block in content_of(scaling.build, evidence_of(results, "bf16/torch_eager/default")).blocks
         if isinstance(block, Table) and block.name == "scaling"
     ]
     row = {column.key: cell for column, cell in zip(table.columns, table.rows[0], strict=True)}

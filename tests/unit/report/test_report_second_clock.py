@@ -30,7 +30,7 @@ def write(results: Any, case: str, **content: Any) -> None:
 
 def section_of(results: Any) -> Any:
     results.plan()
-    return content_of(engines.SECOND_CLOCK, evidence_of(results, None))
+    return content_of(engines.second_clock, evidence_of(results, None))
 
 
 def test_the_difference_between_the_clocks_stands_beside_both(results):

@@ -30,7 +30,7 @@ def policy_of(name: str, **given: Any) -> dict[str, Any]:
 
 def section_of(results: Any) -> SectionContent:
     results.plan()
-    return content_of(serving.SECTION, evidence_of(results, None))
+    return content_of(serving.build, evidence_of(results, None))
 
 
 def table_of(section: SectionContent, name: str) -> Table:

@@ -26,7 +26,7 @@ def built(results: Any, case: str, options: dict[str, Any], **facts: Any) -> Non
 
 def table(results: Any) -> Table:
     results.plan()
-    section = content_of(sparsity.SECTION, evidence_of(results, None))
+    section = content_of(sparsity.build, evidence_of(results, None))
     (block,) = section.blocks
     assert isinstance(block, Table)
     return block
@@ -77,7 +77,7 @@ def test_studies_without_the_option_have_no_such_section(results: Any) -> None:
     built(results, DENSE, {})
     results.plan()
     found = evidence_of(results, None)
-    assert content_of(sparsity.SECTION, found).blocks == ()
+    assert content_of(sparsity.build, found).blocks == ()
 
 
 def test_what_keeps_products_from_sparse_kernels_is_counted_by_reason_and_listed_by_product(results: Any) -> None:
@@ -90,7 +90,7 @@ def test_what_keeps_products_from_sparse_kernels_is_counted_by_reason_and_listed
     ]
     results.audit("vit_tiny", "fp16_sparse", "float16", sparse=[product | sizes for product in products])
     results.plan()
-    reasons, every = content_of(sparsity.SECTION, evidence_of(results, None)).blocks
+    reasons, every = content_of(sparsity.build, evidence_of(results, None)).blocks
     assert isinstance(reasons, Table) and isinstance(every, Table)
     assert [[cell.text for cell in row] for row in reasons.rows] == [
         ["vit_tiny", "fp16_sparse", "2", "k: 24 % 32", "/b/MatMul"],

@@ -20,7 +20,7 @@ MODEL = "vit_base/fp16/ort_cuda/default"
 
 
 def section_of(results: Any) -> SectionContent:
-    return content_of(tiles.SECTION, evidence_of(results, None))
+    return content_of(tiles.build, evidence_of(results, None))
 
 
 def named(section: SectionContent, name: str) -> Table:

@@ -72,7 +72,7 @@ def study(results):
 
 def test_kernels_inside_of_iterations_are_listed_by_their_share(study, eager):
     profile(study, EAGER, eager)
-    rows = [row[6:] for row in table_of(content_of(kernels.KERNELS_OF_CASES, load(study)), "kernels")]
+    rows = [row[6:] for row in table_of(content_of(kernels.kernels, load(study)), "kernels")]
     assert [(row[0], row[1], row[3]) for row in rows] == [
         ("19.5", "25", "at::native::<unnamed>::vectoriz…"),
         ("17.7", "24", "nvjet_sm90_hsh_64x64_64x13_1x4_…"),
@@ -86,9 +86,7 @@ def total(rows, column: int) -> float:
 
 def test_the_csv_has_every_kernel_of_an_iteration_by_its_whole_name(study, eager):
     profile(study, EAGER, eager)
-    (table,) = (
-        one for one in tables_of(content_of(kernels.KERNELS_OF_CASES, load(study))) if one.name == "all_kernels"
-    )
+    (table,) = (one for one in tables_of(content_of(kernels.kernels, load(study))) if one.name == "all_kernels")
     assert table.csv_only
     assert len(table.rows) == 11
     assert total(table.rows, 6) == pytest.approx(100)
@@ -99,14 +97,14 @@ def test_the_csv_has_every_kernel_of_an_iteration_by_its_whole_name(study, eager
 def test_kernel_time_by_class_says_what_no_rule_knows(study, eager):
     odd = eager.assign(name=eager["name"].where(~eager["name"].str.startswith("cudnn_gen"), "xyz"))
     profile(study, EAGER, odd)
-    (row,) = table_of(content_of(kernels.KERNELS_OF_CASES, load(study)), "kernel_classes")
+    (row,) = table_of(content_of(kernels.kernels, load(study)), "kernel_classes")
     assert row[7:9] == ["gemm 38%, normalisation 19%, elementwise 15%", "14.9"]
 
 
 def test_a_graph_that_was_not_traced_kernel_by_kernel_is_named(study, eager, captured):
     profile(study, EAGER, eager)
     profile(study, GRAPH, nsys.read(captured("h100_torch_graph_trace")))
-    section = content_of(kernels.KERNELS_OF_CASES, load(study))
+    section = content_of(kernels.kernels, load(study))
     assert len(table_of(section, "kernel_classes")) == 1
     assert mentions(text_of(section), "No single kernel", GRAPH)
 
@@ -115,8 +113,8 @@ def test_of_two_tools_that_saw_a_case_the_preferred_one_speaks_of_its_kernels(st
     profile(study, EAGER, eager, "kineto")
     profile(study, EAGER, eager, "nsys")
     found = load(study)
-    assert [row[5] for row in table_of(content_of(kernels.KERNELS_OF_CASES, found), "kernel_classes")] == ["nsys"]
-    assert [row[5] for row in table_of(content_of(timeline.SECTION, found), "timeline")] == ["kineto", "nsys"]
+    assert [row[5] for row in table_of(content_of(kernels.kernels, found), "kernel_classes")] == ["nsys"]
+    assert [row[5] for row in table_of(content_of(timeline.build, found), "timeline")] == ["kineto", "nsys"]
 
 
 def test_an_iteration_is_shares_of_its_duration_and_calls_beside_the_slow_down(study, ort):
@@ -126,7 +124,7 @@ def test_an_iteration_is_shares_of_its_duration_and_calls_beside_the_slow_down(s
     latency = found.latency.set_index(["backend", "variant", "boundary"])["median"]
     assert entry["profiled_ns"] == 5_042_202.5
     assert entry["slow_down"] == 5_042_202.5 / latency["ort_cuda", "default", "end_to_end"]
-    (row,) = table_of(content_of(timeline.SECTION, found), "timeline")
+    (row,) = table_of(content_of(timeline.build, found), "timeline")
     assert row[5:] == ["nsys", "0", f"{entry['slow_down']:.2f}×", "45.4", "46.9", "0.0", "4.2", "3.5", "261", "2"]
 
 
@@ -136,7 +134,7 @@ def test_each_device_of_a_capture_has_a_row_of_its_own(study, export):
     made.kernel("a", 100, 900, made.call("cudaLaunchKernel", 0, 50), device=0)
     made.kernel("b", 300, 500, made.call("cudaLaunchKernel", 60, 260), device=1)
     profile(study, ORT, nsys.read(made.done()))
-    section = content_of(timeline.SECTION, load(study))
+    section = content_of(timeline.build, load(study))
     (table,) = (one for one in tables_of(section) if one.name == "timeline")
     assert [table.columns[index].title for index in table.shown][5:9] == ["GPU", "× bare", "busy", "host"]
     # Device 0 waits 100 ns for its launch and has nothing to do for the last 100; device 1 300 and 500.
@@ -149,13 +147,13 @@ def test_each_device_of_a_capture_has_a_row_of_its_own(study, export):
 
 def test_the_only_device_of_a_report_needs_no_column(study, ort):
     profile(study, ORT, ort)
-    (table,) = (one for one in tables_of(content_of(timeline.SECTION, load(study))) if one.name == "timeline")
+    (table,) = (one for one in tables_of(content_of(timeline.build, load(study))) if one.name == "timeline")
     assert "GPU" not in [table.columns[index].title for index in table.shown]
 
 
 def test_copies_whose_bytes_are_not_told_have_no_bandwidth(study, ort):
     profile(study, ORT, ort[~ort["metric"].isin(["bytes_total", "bandwidth"])])
-    (table,) = (one for one in tables_of(content_of(timeline.SECTION, load(study))) if one.name == "copies")
+    (table,) = (one for one in tables_of(content_of(timeline.build, load(study))) if one.name == "copies")
     assert [[cell.text for cell in row[6:11]] for row in table.rows] == [
         ["HtoD", "pageable", "1", "–", "–"],
         ["DtoH", "pageable", "1", "–", "–"],
@@ -168,9 +166,9 @@ def test_a_slow_down_that_was_not_measured_has_its_reason(results, ort):
     results.plan()
     profile(results, ORT, ort)
     found = load(results)
-    (table,) = (one for one in tables_of(content_of(timeline.SECTION, found)) if one.name == "timeline")
+    (table,) = (one for one in tables_of(content_of(timeline.build, found)) if one.name == "timeline")
     assert [facts(text) for text in table.footnotes] == [["not", "end_to_end", "not", "without"]]
-    (classes, *_) = tables_of(content_of(kernels.KERNELS_OF_CASES, found))
+    (classes, *_) = tables_of(content_of(kernels.kernels, found))
     assert states(classes.note, "nsys", "not", "end_to_end", "not", "without")
 
 
@@ -181,7 +179,7 @@ def test_copies_of_an_iteration_stand_against_the_link(study, ort):
     content = {"method": "sample", "h2d": link, "d2h": link, "d2d": {**curve, "gb_per_s": 3000.0}}
     study.write(f"{study.machine}/bandwidth.json", content)
     # 24,084,480 and 160,000 bytes in 10 iterations
-    assert [row[6:] for row in table_of(content_of(timeline.SECTION, load(study)), "copies")] == [
+    assert [row[6:] for row in table_of(content_of(timeline.build, load(study)), "copies")] == [
         ["HtoD", "pageable", "1", "2.41", "9.99", "20", "50.0"],
         ["DtoH", "pageable", "1", "0.0160", "8.79", "18", "50.0"],
     ]
@@ -189,7 +187,7 @@ def test_copies_of_an_iteration_stand_against_the_link(study, ort):
 
 def test_without_a_measured_bandwidth_the_copies_say_so(study, ort):
     profile(study, ORT, ort)
-    (table,) = (one for one in tables_of(content_of(timeline.SECTION, load(study))) if one.name == "copies")
+    (table,) = (one for one in tables_of(content_of(timeline.build, load(study))) if one.name == "copies")
     assert table.footnotes == (f"not measured: no {study.machine}/bandwidth.json",)
     assert "as long as bare" in table.note
 
@@ -197,7 +195,7 @@ def test_without_a_measured_bandwidth_the_copies_say_so(study, ort):
 def test_two_runtimes_are_compared_by_class_with_new_and_gone_kernels(study, eager, ort):
     profile(study, EAGER, eager)
     profile(study, ORT, ort)
-    section = content_of(kernels.KERNEL_PAIRS, load(study))
+    section = content_of(kernels.kernel_pairs, load(study))
     assert table_of(section, "kernel_pairs") == [
         ["vit_tiny", "b1", "default", "fp16/ort_cuda", "fp16/torch_eager", "0.247×", "gemm -39%", "11", "21"]
     ]
@@ -239,7 +237,7 @@ def test_quantized_weights_are_held_against_plain_ones(results, eager):
         profile(results, f"vit/fp16/torch_eager/{variant}/b1", eager.assign(value=eager["value"] * times))
     results.plan()
     ((*_, variant, before, after, ratio, _, _, _),) = table_of(
-        content_of(kernels.KERNEL_PAIRS, load(results)), "kernel_pairs"
+        content_of(kernels.kernel_pairs, load(results)), "kernel_pairs"
     )
     assert (variant, before, after) == ("default", "fp16/torch_eager/default", "fp16/torch_eager/fp8")
     assert ratio == "3.00×"
@@ -253,7 +251,7 @@ def test_only_the_pairs_that_changed_most_are_on_the_page(results, eager):
             slower = eager["level"].eq("kernel") & eager["metric"].eq("duration_total")
             profile(results, case, eager.assign(value=eager["value"].where(~slower, eager["value"] * share)))
     results.plan()
-    (table, *_) = tables_of(content_of(kernels.KERNEL_PAIRS, load(results)))
+    (table, *_) = tables_of(content_of(kernels.kernel_pairs, load(results)))
     assert [row[5].text for row in table.page] == [f"{1 - batch / 20:.3f}×" for batch in range(9, 1, -1)]
     assert len(table.rows) == 9
     assert states(table.remark, "1", "more", "csv/kernel_pairs.csv")

@@ -22,7 +22,7 @@ def section_of(results: Any, **cases: list[dict[str, Any]]) -> SectionContent:
         first = {"load_ns": 1, "first_inference_ns": 8_000_000_000}
         results.ok(CASE.format(*name.rsplit("_", 1)), 10.0, gpu=True, tuning=found, first=first)
     results.plan()
-    return content_of(tuning.SECTION, evidence_of(results))
+    return content_of(tuning.build, evidence_of(results))
 
 
 def rows(section: SectionContent, name: str) -> list[list[str]]:

@@ -57,7 +57,7 @@ def study(results: Any, repository: Path, traced: pd.DataFrame) -> Any:
 
 def table(found: evidence.Evidence, name: str) -> Table:
     return next(
-        one for one in content_of(verdicts.SECTION, found).blocks if isinstance(one, Table) and one.name == name
+        one for one in content_of(verdicts.build, found).blocks if isinstance(one, Table) and one.name == name
     )
 
 
@@ -86,7 +86,7 @@ def test_every_check_has_an_answer_on_every_case(study: Any) -> None:
 
 
 def test_the_answer_has_the_verdict_on_the_fastest_case(study: Any) -> None:
-    (card,) = [one for one in content_of(answer.SECTION, load(study)).blocks if isinstance(one, Card)]
+    (card,) = [one for one in content_of(answer.build, load(study)).blocks if isinstance(one, Card)]
     told = dict(card.lines)
     assert told["Use"].startswith("fp32/ort_tensorrt/default, 1.61 ms")
     assert "cumsum" in told["Why"] and facts(told["Why"])[0] == "28 %"
@@ -97,7 +97,7 @@ def test_captures_alone_have_their_verdicts_in_the_answer_too(study: Any) -> Non
         path.unlink()
     loaded = frames.load(study.root, study.machine, Case(*TENSORRT.split("/")))
     study.write(f"{study.machine}/diagnosis/{TENSORRT}.json", run.document(loaded, run.answers(loaded)))
-    blocks = content_of(answer.SECTION, load(study)).blocks
+    blocks = content_of(answer.build, load(study)).blocks
     texts = [one.text for one in blocks if isinstance(one, Text)]
     assert isinstance(blocks[0], Card)
     assert mentions(blocks[0].lines[0][1], "no case")
@@ -129,14 +129,14 @@ def test_formats_that_nothing_was_computed_in_are_named(ran: dict[str, float], n
             given |= {"verdict": "found", "findings": [finding | {"advice": "x.", "confidence": "medium"}]}
             given["reason"] = ""
     results.write(f"{results.machine}/diagnosis/{case}.json", document)
-    texts = [block.text for block in content_of(answer.SECTION, load(results)).blocks if isinstance(block, Text)]
+    texts = [block.text for block in content_of(answer.build, load(results)).blocks if isinstance(block, Text)]
     said = [text for text in texts if "fp8 in fp16" in text]
     assert bool(said) == names
     assert all(mentions(text, "ort_cuda") for text in said)
 
 
 def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
-    texts = [one.text for one in content_of(verdicts.SECTION, load(study)).blocks if isinstance(one, Text)]
+    texts = [one.text for one in content_of(verdicts.build, load(study)).blocks if isinstance(one, Text)]
     (lacking,) = [text for text in texts if "counters of the case's kernels" in text]
     assert facts(lacking)[:3] == ["2", "2", "bank_conflicts"]
 
@@ -172,7 +172,7 @@ def test_what_comes_first_is_a_row_of_each_check_with_what_to_do(study: Any) -> 
 def test_a_study_without_diagnoses_has_no_such_section(results: Any) -> None:
     results.ok(TENSORRT, 1.0, gpu=True)
     results.plan()
-    assert content_of(verdicts.SECTION, load(results)).blocks == ()
+    assert content_of(verdicts.build, load(results)).blocks == ()
 
 
 def test_a_share_that_is_not_known_is_missing_with_its_reason(study: Any) -> None:
@@ -205,7 +205,7 @@ def test_a_profiler_that_winners_left_a_case_out_of_is_not_asked_for_again(resul
     results.write(f"reports/{results.study}/config.json", config)
 
     def lacking() -> list[list[str]]:
-        blocks = content_of(verdicts.SECTION, load(results)).blocks
+        blocks = content_of(verdicts.build, load(results)).blocks
         texts = [one.text for one in blocks if isinstance(one, Text) and "cpu_operators:" in one.text]
         return [facts(text, "profilers", "all")[:1] + facts(text, "profilers", "captures")[-2:] for text in texts]
 
@@ -217,6 +217,6 @@ def test_a_profiler_that_winners_left_a_case_out_of_is_not_asked_for_again(resul
     left_out, watched = lacking()
     assert left_out[0] == "2" and "profilers" not in left_out
     assert watched[0] == "1" and watched[-1] == "profilers"
-    texts = [one.text for one in content_of(timeline.SECTION, load(results)).blocks if isinstance(one, Text)]
+    texts = [one.text for one in content_of(timeline.build, load(results)).blocks if isinstance(one, Text)]
     (unused,) = [text for text in texts if "`captures: all`" in text]
     assert facts(unused)[0] == "kineto"

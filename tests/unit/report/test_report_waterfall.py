@@ -22,7 +22,7 @@ CASE = "vit_tiny/fp16/ort_cuda/default/b8"
 
 
 def section_of(results: Any) -> SectionContent:
-    return content_of(waterfall.SECTION, evidence_of(results, None))
+    return content_of(waterfall.build, evidence_of(results, None))
 
 
 def table(results: Any, tool: str, frame: pd.DataFrame) -> None:

@@ -543,5 +543,5 @@ def test_how_to_reproduce_names_the_files_that_models_were_exported_from(results
     results.plan()
     own = {"models/net.yaml": "a" * 64, "models/net.py": "b" * 64}
     results.write("onnx/net/fp32.convert.json", {"method": "x", "bytes": 1, "made_from": own})
-    (told,) = [b.text for b in method.reproduce(evidence_of(results, BASELINE)) if "net.yaml" in b.text]  # type: ignore[union-attr]
+    (told,) = [b.text for b in method.reproduce.build(evidence_of(results, BASELINE)) if "net.yaml" in b.text]  # type: ignore[union-attr]
     assert states(told, "models/net.yaml", "SHA-256", "a" * 12, "models/net.py", "SHA-256", "b" * 12)

@@ -19,7 +19,8 @@ import msgspec
 from inferprof.backends.tensorrt_parser import DEPTH, Answer, ask
 from inferprof.backends.tensorrt_runtime import load
 from inferprof.documents.graph import Left
-from inferprof.model import onnx_graph
+from inferprof.grouping import grouped
+from inferprof.model import onnx_graph, onnx_reader
 from inferprof.model.operators import COLLECTIVE, dtype_name, full_name, is_foreign
 from inferprof.words import NAMED, counted, some
 
@@ -44,7 +45,7 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
     nodes, also of bodies, that become loops. A compiled graph has its partition in it, made `by` who is named.
     `collectives`: the nodes between GPUs, where there are some.
     """
-    model = onnx_graph.read(path)
+    model = onnx_reader.read(path)
     nodes = list(onnx_graph.all_nodes(onnx_graph.inlined(model).graph))
     looped = [node.name or node.op_type for node in nodes if node.op_type in LOOPED]
     if compiled := [index for index, node in enumerate(model.graph.node) if node.op_type == CONTEXT]:
@@ -205,9 +206,7 @@ def _lines(label: str, part: Mapping[str, Any]) -> list[str]:
     if part["left"]:
         crossing = f"{counted(part['edges'], 'tensor')} {copied} {'cross' if part['edges'] != 1 else 'crosses'} to "
         lines.append(f"         {crossing if part['edges'] else ''}what is left:")
-    reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for node in part["left"]:
-        reasons.setdefault((node["why"], node["words"]), []).append(node)
+    reasons = grouped(((node["why"], node["words"]), node) for node in part["left"])
     return [*lines, *(f"         {_together(nodes)}: {why} ({words})" for (why, words), nodes in reasons.items())]
 
 

@@ -19,6 +19,7 @@ from inferprof.allowed import Option, one_of, whole
 from inferprof.case import BATCH, Shape, Variant
 from inferprof.device import Device
 from inferprof.errors import UserError
+from inferprof.grouping import grouped
 from inferprof.machine.hardware import Machine
 from inferprof.measure.loop import Clock
 from inferprof.model import data
@@ -277,9 +278,7 @@ def by_pool(snapshot: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Columns: `pool` (its id), `of_graphs`, `segments` and `largest_segment`; `reserved` bytes of the device, of these
     `allocated` to tensors that live, and `inactive`: held for nobody else, though no tensor lies there.
     """
-    pools: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
-    for segment in snapshot:
-        pools.setdefault(tuple(segment["segment_pool_id"]), []).append(segment)
+    pools = grouped((tuple(segment["segment_pool_id"]), segment) for segment in snapshot)
     return [
         {
             "pool": ".".join(map(str, pool)),

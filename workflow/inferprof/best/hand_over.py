@@ -320,6 +320,6 @@ def _expression(item: InputSpec, record: Record) -> str:
         return f'rng.standard_normal({shape}).astype("{dtype}")'
     if item.data == "token_mask" or dtype == "bool":
         return f'np.ones({shape}, "{dtype}")'
-    if item.data in ("tokens",) or item.data.startswith("integers"):
+    if item.data == "tokens" or item.data.startswith("integers"):
         return f'rng.integers(1, 100, {shape}, "{dtype}")'
     return f'np.zeros({shape}, "{dtype}")'

@@ -57,13 +57,12 @@ def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> 
     return result
 
 
-def floor_ns(bandwidth: Bandwidth, direction: Direction, nbytes: int, pinned: bool = True) -> float:
+def floor_ns(bandwidth: Bandwidth, direction: Direction, nbytes: int) -> float:
     """The least time that a copy of so many bytes takes on this link: latency + bytes / bandwidth.
 
     The link's own floor is the pinned one, whichever memory a run used.
     """
-    link = bandwidth.link(direction)
-    curve = link.pinned if pinned else link.pageable
+    curve = bandwidth.link(direction).pinned
     return curve.latency_ns + nbytes / curve.gb_per_s
 
 

@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any, Final, Literal
 
 from inferprof.findings import Answer, Gain, Tried
+from inferprof.grouping import grouped
 
 Judged = Literal["as predicted", "less", "more", "undecided"]
 Bounds = tuple[float, float]
@@ -57,9 +58,7 @@ def published() -> list[dict[str, Any]]:
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same of rows of COLUMNS, the check with the most tries first."""
-    by_check: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        by_check.setdefault(row["check"], []).append(row)
+    by_check = grouped((row["check"], row) for row in rows)
     ranked = sorted(by_check.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
         {

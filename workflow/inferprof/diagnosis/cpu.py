@@ -28,7 +28,7 @@ from inferprof.findings import (
     NotAssessed,
     Threshold,
 )
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.nodes.providers import by_type, computed_on_cpu, first_run_alone, per_run
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.schema import of_first
@@ -73,8 +73,10 @@ FUSED: Final = frozenset(
 
 
 # --- threads ---------------------------------------------------------------------------------------------------
+_NEEDS: Final = ("cpu", "record")
 
 
+@check("cpu_threads", "Threads wait for cores, or leave them idle", "host", _NEEDS, by="variant")
 def _threads(frames: Frames) -> list[Finding] | Clear:
     """Threads that wait for a core, for each other or for other work; or cores that the case leaves idle.
 
@@ -145,6 +147,7 @@ def _of_all(frames: Frames, share: float, said: str, evidence: Mapping[str, floa
 # --- the limits of the CPU -------------------------------------------------------------------------------------
 
 
+@check("cpu_limit", "Near the limit of the CPU", "device", _NEEDS, by="model")
 def _limit(frames: Frames) -> list[Finding] | Clear:
     """CPU_LIMIT of the time is what the graph needs at least: for its products at the measured rate, or for its
     weights, inputs and outputs, each read or written once, at the measured bandwidth."""
@@ -186,6 +189,7 @@ def _computing(frames: Frames, limits: Roofs) -> float | None:
 # --- operators -------------------------------------------------------------------------------------------------
 
 
+@check("cpu_operators", "Operators that take longest on the CPU", "engine", ("cpu",), by="model")
 def _operators(frames: Frames) -> list[Finding] | Clear:
     """The type of operator that takes longest, if it takes OPERATORS of all operators' time."""
     shares = _by_type(frames)
@@ -220,6 +224,7 @@ def _by_type(frames: Frames) -> pd.Series[float]:
 # --- conversions -----------------------------------------------------------------------------------------------
 
 
+@check("cpu_conversions", "Conversions cost more than they save", "engine", _NEEDS, by="model", scope="model")
 def _conversions(frames: Frames) -> list[Finding] | Clear:
     """Conversions take CONVERSIONS of the operators' time, and the case is slower than the same in fp32, or may be.
 
@@ -252,18 +257,3 @@ def _settled(frames: Frames, precision: str) -> Peer | None:
     """The row of the same case in a format, where its measurement is in no doubt."""
     row = peer_of(frames.peers, dataclasses.replace(frames.case, precision=precision))
     return None if row is None or isinstance(row["end_to_end_doubt"], str) else row
-
-
-_NEEDS: Final = ("cpu", "record")
-THREADS = Check("cpu_threads", "Threads wait for cores, or leave them idle", "host", _NEEDS, _threads, by="variant")
-LIMIT = Check("cpu_limit", "Near the limit of the CPU", "device", _NEEDS, _limit, by="model")
-TYPES = Check("cpu_operators", "Operators that take longest on the CPU", "engine", ("cpu",), _operators, by="model")
-CONVERTED = Check(
-    "cpu_conversions",
-    "Conversions cost more than they save",
-    "engine",
-    _NEEDS,
-    _conversions,
-    by="model",
-    scope="model",
-)

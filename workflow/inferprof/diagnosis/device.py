@@ -8,7 +8,7 @@ from typing import Final
 from inferprof.case import BATCH, Shape
 from inferprof.diagnosis.times import RECORDS, bare_ns, copying, iteration, part, percent, require_undistorted
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Boundary, Check
+from inferprof.plugins import Boundary, check
 from inferprof.tables.limits.saturation import rest_of, smallest
 from inferprof.tables.limits.waterfall import watched
 from inferprof.tables.records import throughput
@@ -42,6 +42,7 @@ BETWEEN_STREAMS: Final = (
 """The same of a queued operation where streams overlap: neither one nor more of them is advised."""
 
 
+@check("gaps", "The GPU is idle inside inferences", "device", ("gpu", "timeline"))
 def _gaps(frames: Frames) -> list[Finding] | Clear:
     """GPU idle inside of inferences by cause, apart from launches, and from copies that stage:h2d and stage:d2h make.
 
@@ -83,6 +84,7 @@ def _gap(frames: Frames, cause: str, ns: float, total: float) -> Finding:
     )
 
 
+@check("no_overlap", "Copies do not hide behind the GPU", "device", ("gpu", "record"))
 def _no_overlap(frames: Frames) -> list[Finding] | Clear:
     """A pipeline of two sessions hides few of the copies. No gain for one inference: throughput gains.
 
@@ -107,6 +109,7 @@ def _no_overlap(frames: Frames) -> list[Finding] | Clear:
     return [Finding("", "copy", share, reason, evidence, RECORDS, None, advice, "high")]
 
 
+@check("small_batch", "The batch is too small", "device", ("gpu", "record"), by="shape", scope="model")
 def _small_batch(frames: Frames) -> list[Finding] | Clear:
     """Throughput (batch / median of `device`) is below its peak over the measured batches, and a larger one has more.
 
@@ -139,10 +142,3 @@ def _series(frames: Frames, boundary: Boundary = "device") -> dict[int, float]:
     times = f"{boundary}_ms"
     rows = peers[alike & rest & peers[times].notna()].sort_values("batch")
     return {int(b): float(b) / float(took) * 1e3 for b, took in zip(rows["batch"], rows[times], strict=True)}
-
-
-IDLE_GAPS = Check("gaps", "The GPU is idle inside inferences", "device", ("gpu", "timeline"), _gaps)
-OVERLAP = Check("no_overlap", "Copies do not hide behind the GPU", "device", ("gpu", "record"), _no_overlap)
-SMALL_BATCH = Check(
-    "small_batch", "The batch is too small", "device", ("gpu", "record"), _small_batch, by="shape", scope="model"
-)

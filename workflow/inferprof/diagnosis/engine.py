@@ -23,7 +23,7 @@ from inferprof.diagnosis.kernel_time import (
 )
 from inferprof.diagnosis.times import compared_by, peer_of, percent
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables import roofs
 from inferprof.tables.limits.speed_up_flags import LARGE
 from inferprof.tables.nodes import kernel_formats, precision_truth
@@ -75,6 +75,7 @@ def _executed(frames: Frames) -> tuple[str, pd.DataFrame]:
     raise NotAssessed("a trace of the case's kernels, or the times of its layers")
 
 
+@check("conversions", "Casts, reformats and quantizers", "engine", ("gpu",), by="model")
 def _conversions(frames: Frames) -> list[Finding] | Clear:
     """Kernels that only cast, reformat or quantize, of CONVERSIONS of the kernels' time. Gain: 0 to all of theirs."""
     tool, kernels = frames.once(_executed)
@@ -98,6 +99,7 @@ def _conversion(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     )
 
 
+@check("precision", "Formats that ran", "engine", ("gpu",), by="model")
 def _precision(frames: Frames) -> list[Finding] | Clear:
     """Matrix products of which less than AS_ASKED ran in the format asked for, of those whose format is told.
 
@@ -162,6 +164,7 @@ def _launches(kernels: pd.DataFrame, *classes: str) -> float:
     return float(kernels.loc[kernels["kernel_class"].isin(classes), "launches"].sum())
 
 
+@check("unfused_attention", "Attention in pieces", "engine", ("gpu",), by="model")
 def _attention(frames: Frames) -> list[Finding] | Clear:
     """Softmax in kernels of its own, beside products of two activations, on a GPU that has fused attention.
 
@@ -200,6 +203,7 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
     return [finding]
 
 
+@check("quantization", "Quantized, and slower", "engine", ("gpu", "record"), by="precision", scope="model")
 def _quantization(frames: Frames) -> list[Finding] | Clear:
     """A quantized case whose interval lies above that of the same case in plain. Gain: the difference of medians."""
     case, formats = frames.case, registry.precisions()
@@ -231,6 +235,7 @@ def _quantization(frames: Frames) -> list[Finding] | Clear:
     return [finding]
 
 
+@check("far_behind", "Far behind the model's other cases", "engine", ("gpu", "record"), by="profilers", scope="model")
 def _far_behind(frames: Frames) -> list[Finding] | Clear:
     """FAR_BEHIND times as long on the device as the model's fastest case at this shape. Gain: 0 to the difference."""
     case = frames.case
@@ -260,6 +265,7 @@ def _far_behind(frames: Frames) -> list[Finding] | Clear:
     return [finding]
 
 
+@check("kernel_loops", "Loops of small kernels", "engine", ("gpu",), by="model")
 def _loops(frames: Frames) -> list[Finding] | Clear:
     """Blocks of small kernels that run step by step (tables.nodes.kernel_loops).
 
@@ -290,23 +296,3 @@ def _loop(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
         "replaced, a Scan by the operator that it spells out.",
         confidence="medium",
     )
-
-
-FORMAT_CONVERSIONS = Check(
-    "conversions", "Casts, reformats and quantizers", "engine", ("gpu",), _conversions, by="model"
-)
-PRECISION = Check("precision", "Formats that ran", "engine", ("gpu",), _precision, by="model")
-UNFUSED_ATTENTION = Check("unfused_attention", "Attention in pieces", "engine", ("gpu",), _attention, by="model")
-QUANTIZATION = Check(
-    "quantization", "Quantized, and slower", "engine", ("gpu", "record"), _quantization, by="precision", scope="model"
-)
-FAR_BEHIND_OTHERS = Check(
-    "far_behind",
-    "Far behind the model's other cases",
-    "engine",
-    ("gpu", "record"),
-    _far_behind,
-    by="profilers",
-    scope="model",
-)
-KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", ("gpu",), _loops, by="model")

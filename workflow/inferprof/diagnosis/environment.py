@@ -9,7 +9,7 @@ from inferprof.diagnosis.times import RECORDS, copying, percent
 from inferprof.documents.machine import Direction
 from inferprof.documents.telemetry import Gauges
 from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.records import rows_of
 from inferprof.tables.roofs import NO_GPU, gpu_in_use
 from inferprof.units import NS_PER_MS
@@ -33,13 +33,16 @@ NOT_PCIE: Final = "copies do not go over PCIe: the GPU has the host's memory, or
 SLOW_DOWN = Threshold(
     "slow_down", 2.0, "times bare", "ours: from here on more of the profile is the profiler's than the case's"
 )
+_MEASURED: Final = ("gpu", "record")
 
 
+@check("throttling", "The GPU throttles", "environment", _MEASURED, by="machine")
 def _throttling(frames: Frames) -> list[Finding] | Clear:
     """Heat or a fault lowered the clock while end_to_end was measured. Gain: see _lowered."""
     return _lowered(frames, lambda reason: reason != POWER_CAP, "Cool it better, and measure again on a cool card.")
 
 
+@check("power_cap", "The power limit lowers the clock", "environment", _MEASURED, by="machine")
 def _power_cap(frames: Frames) -> list[Finding] | Clear:
     """The power limit lowered the clock while end_to_end was measured. Gain: see _lowered."""
     gpu = gpu_in_use(frames.documents.environment) or NO_GPU
@@ -78,6 +81,7 @@ def _clock_loss(frames: Frames, loops: list[Gauges]) -> tuple[float | None, str]
     return max(0.0, 1 - min(clocks) / highest), f"Its median was {min(clocks):.0f} of {highest:.0f} MHz."
 
 
+@check("other_process", "Another process on the GPU", "environment", _MEASURED, by="machine")
 def _other_process(frames: Frames) -> list[Finding] | Clear:
     """Another process computed on the GPU while the case was measured. What it took is not known."""
     processes = [loop.other_processes for loop in _telemetry(frames) if loop.other_processes is not None]
@@ -92,6 +96,7 @@ def _other_process(frames: Frames) -> list[Finding] | Clear:
     ]
 
 
+@check("low_clock", "The clock is locked low", "environment", _MEASURED, by="machine")
 def _low_clock(frames: Frames) -> list[Finding] | Clear:
     """The clock is low, and not because the GPU throttles: somebody locked it. Gain: see _lowered."""
     loops = _telemetry(frames)
@@ -107,6 +112,7 @@ def _low_clock(frames: Frames) -> list[Finding] | Clear:
     return [Finding("", "kernels", loss, reason, {"clock_loss": loss}, RECORDS, gain, advice, "medium")]
 
 
+@check("pcie_width", "The link is narrower than the card's", "environment", ("gpu", "environment"), by="machine")
 def _pcie(frames: Frames) -> list[Finding] | Clear:
     """The link has fewer lanes than the card's. Gain: at most the copies' time that the missing lanes would save."""
     gpu = gpu_in_use(frames.documents.environment) or NO_GPU
@@ -126,6 +132,9 @@ def _pcie(frames: Frames) -> list[Finding] | Clear:
     ]
 
 
+@check(
+    "slow_link", "The link is slower than its lanes", "environment", ("gpu", "environment", "bandwidth"), by="machine"
+)
 def _slow_link(frames: Frames) -> list[Finding] | Clear:
     """Large page-locked copies are far slower than the link's lanes and generation allow.
 
@@ -168,6 +177,7 @@ def _slow_link(frames: Frames) -> list[Finding] | Clear:
     ]
 
 
+@check("profiler_overhead", "A profiler distorts the case", "environment", _MEASURED, by="profilers")
 def _overhead(frames: Frames) -> list[Finding] | Clear:
     """A profiler makes the case so slow that the shares of its trace are not those of the case."""
     timed = frames.overheads[frames.overheads["slow_down"].notna()]
@@ -195,6 +205,7 @@ def _overhead(frames: Frames) -> list[Finding] | Clear:
     )
 
 
+@check("unsettled", "Measured before it settled", "environment", ("record",), by="protocol")
 def _unsettled(frames: Frames) -> list[Finding] | Clear:
     """The warm-up's budget ended before latency and clock settled, the loop's samples drift (stats.drift), or the
     boundaries contradict each other: `end_to_end` contains what `device` measures."""
@@ -222,25 +233,3 @@ def _telemetry(frames: Frames) -> list[Gauges]:
         reasons = [entry.not_measured for entry in (*loops, *every) if entry.not_measured]
         raise NotAssessed(f"telemetry of the loop of end_to_end ({next(iter(reasons), 'the record has none')})")
     return seen
-
-
-_MEASURED: Final = ("gpu", "record")
-THROTTLING = Check("throttling", "The GPU throttles", "environment", _MEASURED, _throttling, by="machine")
-POWER = Check("power_cap", "The power limit lowers the clock", "environment", _MEASURED, _power_cap, by="machine")
-OTHERS = Check("other_process", "Another process on the GPU", "environment", _MEASURED, _other_process, by="machine")
-PCIE = Check(
-    "pcie_width", "The link is narrower than the card's", "environment", ("gpu", "environment"), _pcie, by="machine"
-)
-LINK = Check(
-    "slow_link",
-    "The link is slower than its lanes",
-    "environment",
-    ("gpu", "environment", "bandwidth"),
-    _slow_link,
-    by="machine",
-)
-CLOCK = Check("low_clock", "The clock is locked low", "environment", _MEASURED, _low_clock, by="machine")
-OVERHEAD = Check(
-    "profiler_overhead", "A profiler distorts the case", "environment", _MEASURED, _overhead, by="profilers"
-)
-SETTLED = Check("unsettled", "Measured before it settled", "environment", ("record",), _unsettled, by="protocol")

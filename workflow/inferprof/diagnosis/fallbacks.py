@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import clipped
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.nodes import fallback
 from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.records import rows_of
@@ -33,6 +33,7 @@ def _fallbacks(frames: Frames) -> pd.DataFrame:
     return fallback.alike(fallbacks[fallbacks["why"] != fallback.ON_PURPOSE])
 
 
+@check("fallback", "Nodes with another provider", "engine", ("gpu",), by="model")
 def _fallback(frames: Frames) -> list[Finding] | Clear:
     """A finding for fallbacks that are alike, with the gain's bounds that are written in tables.nodes.fallback."""
     tool, nodes = frames.once(_session)
@@ -90,6 +91,3 @@ def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
         advice="Replace the operator by others that the provider has, or move it to the end of the graph.",
         confidence="medium",
     )
-
-
-FALLBACK = Check("fallback", "Nodes with another provider", "engine", ("gpu",), _fallback, by="model")

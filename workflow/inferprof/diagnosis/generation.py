@@ -14,7 +14,7 @@ from inferprof.case import BATCH, CONTEXT, TOKENS, Shape
 from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.documents import Environment
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold, Tried
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables import roofs
 from inferprof.tables.limits import generation
 from inferprof.tables.limits.generation import Step
@@ -32,6 +32,7 @@ USABLE: Final = 0.9
 https://docs.vllm.ai/en/latest/configuration/engine_args.html"""
 NOT_DECODE: Final = "a decode step: a shape with a context alone, as b8_c512"
 NO_GRAPH: Final = "the same case with cuda_graph: true, or compile_mode: reduce-overhead"
+_NEEDS: Final = ("record", "cache")
 
 
 def _decode(frames: Frames) -> Step:
@@ -47,6 +48,7 @@ def _decode(frames: Frames) -> Step:
 # --- the host --------------------------------------------------------------------------------------------------
 
 
+@check("host_bound_decode", "The host holds decode steps up", "host", _NEEDS, by="variant")
 def _host(frames: Frames) -> list[Finding] | Clear:
     """A CUDA graph of the same step was measured, and takes DECODE_HOST off: nothing but the host's launches differs.
 
@@ -81,6 +83,7 @@ def _graphs(frames: Frames) -> Iterator[tuple[dict[str, Any], Tried]]:
 # --- the prefill -----------------------------------------------------------------------------------------------
 
 
+@check("prefill_blocks_decode", "A prefill blocks decode steps", "host", _NEEDS, scope="model")
 def _prefill(frames: Frames) -> list[Finding] | Clear:
     """The longest measured prefill of the same case takes PREFILL_STEPS decode steps and more: that long all requests
     that decode get no token, where a scheduler runs a prompt as a whole.
@@ -125,6 +128,7 @@ def _prefills(frames: Frames) -> dict[str, float]:
 # --- the memory ------------------------------------------------------------------------------------------------
 
 
+@check("memory_bounds_batch", "Memory bounds the batch of decode", "device", _NEEDS)
 def _memory(frames: Frames) -> list[Finding] | Clear:
     """The rows whose cache fits into memory are so few that they carry BATCH_ROOM fewer tokens per second, at the
     roofs, than any number of rows would.
@@ -162,9 +166,3 @@ def _bytes(environment: Environment | None) -> int | None:
 def _finding(reason: str, evidence: dict[str, float], advice: str) -> Finding:
     change = Change("caller")
     return Finding("", "capacity", None, reason, evidence, RECORDS, None, advice, "medium", change=change)
-
-
-_NEEDS: Final = ("record", "cache")
-HOST = Check("host_bound_decode", "The host holds decode steps up", "host", _NEEDS, _host, by="variant")
-PREFILL = Check("prefill_blocks_decode", "A prefill blocks decode steps", "host", _NEEDS, _prefill, scope="model")
-MEMORY = Check("memory_bounds_batch", "Memory bounds the batch of decode", "device", _NEEDS, _memory)

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.findings import Clear, Finding, Frames, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.graph_memory import curves, wholes
 from inferprof.tables.records import rows_of
 from inferprof.units import MIB
@@ -21,6 +21,7 @@ GRAPH_SAVES = Threshold("graph_saves", 0.1, "share of the time without a graph",
 Row = Mapping[str, Any]
 
 
+@check("graph_memory", "CUDA graphs hold more memory than they need", "device", ("gpu", "record"))
 def _graph_memory(frames: Frames) -> list[Finding] | Clear:
     """Memory that graphs of several batch sizes hold beyond what one pool, one input buffer and the sizes that gain
     time would. Nothing of it costs time, so there is no share and no gain: `capacity`.
@@ -121,8 +122,3 @@ def _mib(size: float) -> str:
 
 def _finding(subject: str, reason: str, evidence: Mapping[str, float], advice: str) -> Finding:
     return Finding(subject, "capacity", None, reason, evidence, RECORDS, None, advice, "high")
-
-
-GRAPHS = Check(
-    "graph_memory", "CUDA graphs hold more memory than they need", "device", ("gpu", "record"), _graph_memory
-)

@@ -17,7 +17,7 @@ from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis.times import Time, iteration, launch, part, percent, replays_a_graph, require_undistorted
 from inferprof.diagnosis.transfer import HOST_COPY_GB_PER_S
 from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.nodes.providers import CPU
 from inferprof.tables.trace.api_kind import ALLOCATION, COPY
@@ -48,8 +48,10 @@ _ADVICE: Final[Mapping[re.Pattern[str], tuple[Bottleneck, str]]] = {
 }
 """Kind of call → what it holds up, and what to do instead."""
 _ELSE: Final[tuple[Bottleneck, str]] = ("idle", "Wait once, at the end of the inference.")
+_NEEDS: Final = ("gpu", "timeline")
 
 
+@check("launch_bound", "The GPU waits for launches", "host", _NEEDS, by="backend")
 def _launch_bound(frames: Frames) -> list[Finding] | Clear:
     """Gain: that of a CUDA graph, which leaves one launch (_saved)."""
     require_undistorted(frames)
@@ -68,6 +70,7 @@ def _launch_bound(frames: Frames) -> list[Finding] | Clear:
     return [_finding(frames, waiting, reason, evidence, _saved(frames, waiting), advice)]
 
 
+@check("cuda_graph", "A CUDA graph would help", "host", _NEEDS)
 def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
     """Gain: SAVED times the time in which the GPU is known neither to compute nor to copy, which are the waterfall's
     launch, idle and unexplained.
@@ -167,6 +170,7 @@ def _change(frames: Frames) -> Change:
     return Change("variant", options) if options else Change("backend")
 
 
+@check("host_work", "The host works between launches", "host", _NEEDS, by="backend")
 def _host_work(frames: Frames) -> list[Finding] | Clear:
     """What of the wait for launches passes outside of launching calls: the host does something else.
 
@@ -194,6 +198,7 @@ def _host_work(frames: Frames) -> list[Finding] | Clear:
     return [_finding(frames, spent, reason, evidence, _saved(frames, waiting), advice)]
 
 
+@check("implicit_sync", "Calls wait for the GPU inside an inference", "host", _NEEDS)
 def _waits(frames: Frames) -> list[Finding] | Clear:
     """Calls inside an inference that wait for the GPU: those that do so without saying it, apart from the copies of
     inputs and outputs, and any synchronise before the inference's end. Gain: their time at most, perhaps nothing,
@@ -206,6 +211,7 @@ def _waits(frames: Frames) -> list[Finding] | Clear:
     return findings or Clear("no call inside an inference waits for the GPU for long")
 
 
+@check("allocation", "Memory is allocated in each inference", "host", _NEEDS)
 def _allocation(frames: Frames) -> list[Finding] | Clear:
     """Calls that allocate or free in each inference. Gain: their time at most, which the GPU's may hide."""
     rows = of_iterations(frames.timeline, "api")
@@ -271,11 +277,3 @@ def _finding(
     """Of the whole case, which waits for launches."""
     share = frames.share(time.ns)
     return Finding("", "launch", share, reason, evidence, time.source, gain, advice, time.confidence)
-
-
-_NEEDS: Final = ("gpu", "timeline")
-LAUNCHES = Check("launch_bound", "The GPU waits for launches", "host", _NEEDS, _launch_bound, by="backend")
-GRAPH = Check("cuda_graph", "A CUDA graph would help", "host", _NEEDS, _cuda_graph)
-BETWEEN = Check("host_work", "The host works between launches", "host", _NEEDS, _host_work, by="backend")
-SYNCS = Check("implicit_sync", "Calls wait for the GPU inside an inference", "host", _NEEDS, _waits)
-ALLOCATIONS = Check("allocation", "Memory is allocated in each inference", "host", _NEEDS, _allocation)

@@ -24,7 +24,7 @@ from inferprof.diagnosis.kernel_time import (
 )
 from inferprof.diagnosis.times import peer_of, percent
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables import roofs
 from inferprof.tables.counters import ncu_rules
 from inferprof.tables.counters.bounds import Bound
@@ -65,6 +65,7 @@ OTHER_ADVICE: Final = "Compare it with its roofline. Fuse it with the operators 
 # --- what bounds -----------------------------------------------------------------------------------------------
 
 
+@check("bound", "What bounds the kernels", "kernel", ("gpu", "timeline", "counters"), by="kernel")
 def _bound(frames: Frames) -> list[Finding] | Clear:
     """What bounds BOUND_SHARE of the counted kernels' time (counters.bounds). Names the case, gains nothing."""
     by_bound = shares(counters_of(frames), frames.timeline)
@@ -91,6 +92,7 @@ def _bound(frames: Frames) -> list[Finding] | Clear:
     return [finding]
 
 
+@check("hot_kernel", "The longest kernel", "kernel", ("gpu",), by="kernel")
 def _hot(frames: Frames) -> list[Finding] | Clear:
     """The kernel with HOT_SHARE of the kernels' time, and the layer that launches it. Its gain: see its roof.
 
@@ -125,6 +127,7 @@ def _hot(frames: Frames) -> list[Finding] | Clear:
 # --- tiles -------------------------------------------------------------------------------------------
 
 
+@check("tile_waste", "Waste in tiles and waves", "kernel", ("gpu", "timeline"), by="shape")
 def _tiles(frames: Frames) -> list[Finding] | Clear:
     """Products whose tiles waste TILE_WASTE of the case. Gain: 0 to (1 - efficiency) · time of their kernels."""
     cost = frames.documents.cost
@@ -198,6 +201,7 @@ def _tile(frames: Frames, product: Any, waste: float, advice: str) -> Finding:
 # --- NVIDIA's rules --------------------------------------------------------------------------------------------
 
 
+@check("ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", ("gpu", "counters"), by="kernel")
 def _rules(frames: Frames) -> list[Finding] | Clear:
     """Rules that see what our checks of the same do not (counters.ncu_rules). Gain: 0 to the rule's own estimate."""
     counters = counters_of(frames)
@@ -244,13 +248,3 @@ def _rule(frames: Frames, row: Mapping[str, Any]) -> Finding:
         advice=str(row["message"]),
         confidence="low",
     )
-
-
-KERNEL_BOUND = Check(
-    "bound", "What bounds the kernels", "kernel", ("gpu", "timeline", "counters"), _bound, by="kernel"
-)
-HOT_KERNEL = Check("hot_kernel", "The longest kernel", "kernel", ("gpu",), _hot, by="kernel")
-TILES = Check("tile_waste", "Waste in tiles and waves", "kernel", ("gpu", "timeline"), _tiles, by="shape")
-NCU_RULES = Check(
-    "ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", ("gpu", "counters"), _rules, by="kernel"
-)

@@ -16,7 +16,8 @@ import pandas as pd
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import KERNEL_SHARE, counted_by, of_kernels, rows_counted, short
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.grouping import grouped
+from inferprof.plugins import Check, check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
 from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, OCCUPANCY_PERCENT, FaultName
 from inferprof.tables.counters.ncu_choice import function_name
@@ -176,9 +177,7 @@ def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
 
 def merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per kernel: the launch with the largest share, with that of all of its launches, `alike`."""
-    kernels: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        kernels.setdefault(row["name"], []).append(row)
+    kernels = grouped((row["name"], row) for row in rows)
     largest = []
     for own in kernels.values():
         shares = [row["time_share"] for row in own]
@@ -226,6 +225,7 @@ LOW_OCCUPANCY = _check("low_occupancy")
 TENSOR_CORES_UNUSED = _check("tensor_cores_unused")
 
 
+@check("inter_sm_traffic", "Traffic between SMs", "kernel", ("gpu", "counters"), by="kernel")
 def _inter_sm(frames: Frames) -> list[Finding] | Clear:
     """Kernels whose SMs read and write INTER_SM of their bytes in each other's memory. Its cost is not known."""
     counters = counters_of(frames)
@@ -259,8 +259,3 @@ def _traffic(frames: Frames, row: Mapping[str, Any], part: float, time: float | 
         advice="Use smaller clusters, or tiles that need less of each other.",
         confidence="low",
     )
-
-
-INTER_SM_TRAFFIC = Check(
-    "inter_sm_traffic", "Traffic between SMs", "kernel", ("gpu", "counters"), _inter_sm, by="kernel"
-)

@@ -10,7 +10,7 @@ from inferprof.diagnosis.host import LAUNCH_BOUND, graph_advice
 from inferprof.diagnosis.ranks import EXPOSED, collective_rows, traced, wide
 from inferprof.diagnosis.times import RECORDS, compared_by, peer_of, percent, require_undistorted
 from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.limits import scaling
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.trace.collectives import ALL, BUS, iterations_of
@@ -32,8 +32,10 @@ LARGER: Final = (
 FEWER_BLOCKS: Final = "Leave the computation more of the GPU: fewer blocks for NCCL (NCCL_MAX_CTAS), or copy engines."
 PAYS: Final = "The section Several GPUs says from which size on more of them pay."
 SIZES: Final = "sizes of messages: kineto under `profilers:`"
+_TRACED: Final = ("ranks", "timeline")
 
 
+@check("small_messages", "Messages are too small for the link", "device", ("ranks", "timeline", "links"))
 def _small_messages(frames: Frames) -> list[Finding] | Clear:
     """Messages with which the link does not reach half of its highest bus bandwidth. Gain: from nothing to what
     transfers take beyond the time of their bytes at that bandwidth, if it is not hidden."""
@@ -81,6 +83,7 @@ def _exposed(frames: Frames, tool: str) -> float:
     return float(whole["value"].max()) / iterations_of(rows)
 
 
+@check("launch_bound_rank", "A GPU that others wait for waits for launches", "host", _TRACED)
 def _launch_bound_rank(frames: Frames) -> list[Finding] | Clear:
     """GPUs that wait for launches and are not the busiest, of which launch_bound speaks: a GPU that waits in a
     collective for one that waits for launches is busy. Gain: from nothing to the longest of these waits."""
@@ -112,6 +115,7 @@ def _launch_bound_rank(frames: Frames) -> list[Finding] | Clear:
     ]
 
 
+@check("slower_than_alone", "Several GPUs are slower than one", "device", ("ranks", "record"), scope="model")
 def _slower_than_alone(frames: Frames) -> list[Finding] | Clear:
     """The case with the same options on one GPU is faster, by intervals that lie apart. Gain: the difference, by the
     edges of the intervals."""
@@ -149,6 +153,7 @@ def _slower_than_alone(frames: Frames) -> list[Finding] | Clear:
     ]
 
 
+@check("slowed_by_overlap", "Communication slows what it hides behind", "device", _TRACED)
 def _slowed_by_overlap(frames: Frames) -> list[Finding] | Clear:
     """Kernels take longer beside communication than alone. Gain: from nothing to all of the difference."""
     whole, count = _of_gpus(frames), iterations_of(traced(frames))
@@ -170,6 +175,7 @@ def _slowed_by_overlap(frames: Frames) -> list[Finding] | Clear:
     return [Finding(f"GPU {gpu}", "kernels", share, reason, evidence, str(frames.tool), gain, FEWER_BLOCKS, "low")]
 
 
+@check("pipeline_bubbles", "Stages of a pipeline wait for each other", "device", _TRACED)
 def _pipeline_bubbles(frames: Frames) -> list[Finding] | Clear:
     """The stages of a pipeline have nothing to do while it fills and empties. Gain: from nothing to the shortest of
     the GPUs' bubbles: the longest stage stays."""
@@ -192,26 +198,3 @@ def _of_gpus(frames: Frames) -> dict[int, dict[str, float]]:
     """GPU → metric of its communication as a whole."""
     rows = collective_rows(frames)
     return wide(rows[rows["name"].eq(ALL)])
-
-
-_TRACED: Final = ("ranks", "timeline")
-SMALL_MESSAGES = Check(
-    "small_messages", "Messages are too small for the link", "device", ("ranks", "timeline", "links"), _small_messages
-)
-LAUNCH_BOUND_RANK = Check(
-    "launch_bound_rank", "A GPU that others wait for waits for launches", "host", _TRACED, _launch_bound_rank
-)
-SLOWER_THAN_ALONE = Check(
-    "slower_than_alone",
-    "Several GPUs are slower than one",
-    "device",
-    ("ranks", "record"),
-    _slower_than_alone,
-    scope="model",
-)
-SLOWED_BY_OVERLAP = Check(
-    "slowed_by_overlap", "Communication slows what it hides behind", "device", _TRACED, _slowed_by_overlap
-)
-PIPELINE_BUBBLES = Check(
-    "pipeline_bubbles", "Stages of a pipeline wait for each other", "device", _TRACED, _pipeline_bubbles
-)

@@ -13,7 +13,7 @@ from inferprof.diagnosis.kernel_time import options_of, roofs_of
 from inferprof.diagnosis.times import RECORDS, compared_by, peer_of, percent
 from inferprof.documents.record import Record
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, PairedCase, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.kernel_compare import by_name
 from inferprof.units import MEGA, NS_PER_MS
@@ -46,6 +46,9 @@ class _Part:
     advice: str
 
 
+@check(
+    "quantized_weights", "Quantized weights that cost time", "engine", ("gpu", "record"), by="model", scope="model"
+)
 def _weights(frames: Frames) -> list[Finding] | Clear:
     """Slower than the same case with plain weights, and the parts of that which are CAUSE of it or more: kernels
     beside the products, the products, and what no kernel explains (the host). Gain: 0 to the part.
@@ -183,14 +186,3 @@ def _finding(frames: Frames, compared: _Compared, part: _Part, first: bool) -> F
         confidence="medium",
         acts=part.subject not in LOOK,
     )
-
-
-QUANTIZED_WEIGHTS = Check(
-    "quantized_weights",
-    "Quantized weights that cost time",
-    "engine",
-    ("gpu", "record"),
-    _weights,
-    by="model",
-    scope="model",
-)

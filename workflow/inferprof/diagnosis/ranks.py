@@ -10,7 +10,7 @@ import pandas as pd
 
 from inferprof.diagnosis.times import iteration, on_several_gpus
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.limits import scaling
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT, iterations_of
@@ -42,6 +42,7 @@ class Work:
     waits: float = 0.0
 
 
+@check("late_rank", "A GPU waits for another in collectives", "device", ("gpu", "timeline"))
 def _late_rank(frames: Frames) -> list[Finding] | Clear:
     """A GPU waits in collectives for one that begins them later. Gain: from nothing to the longest waiting."""
     gpus = _per_iteration(frames)
@@ -85,6 +86,7 @@ def _clocks(frames: Frames) -> str:
     )
 
 
+@check("exposed_communication", "Communication is not hidden behind computation", "device", ("gpu", "timeline"))
 def _exposed(frames: Frames) -> list[Finding] | Clear:
     """Communication that no computation of its GPU hides, less waiting where told. Gain: from nothing to it."""
     rows = collective_rows(frames)
@@ -198,9 +200,3 @@ def collective_rows(frames: Frames) -> pd.DataFrame:
 def traced(frames: Frames) -> pd.DataFrame:
     """What the tool of the timeline saw on all GPUs: the timeline itself is of the busiest."""
     return frames.of_tool(str(frames.tool))
-
-
-LATE_RANK = Check("late_rank", "A GPU waits for another in collectives", "device", ("gpu", "timeline"), _late_rank)
-EXPOSED_COMMUNICATION = Check(
-    "exposed_communication", "Communication is not hidden behind computation", "device", ("gpu", "timeline"), _exposed
-)

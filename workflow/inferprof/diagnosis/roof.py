@@ -21,7 +21,7 @@ from inferprof.diagnosis.kernel_time import (
 from inferprof.diagnosis.times import bare_ns, peer_of
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables import roofs
 from inferprof.tables.counters import kernel_roofline
 from inferprof.tables.limits import roofline
@@ -44,6 +44,7 @@ FUSERS: Final[Mapping[str, tuple[str, ...]]] = {
 """What fuses more → the backends whose cases have it already."""
 
 
+@check("roof", "Distance from the roofline", "kernel", ("gpu",), by="kernel")
 def _roof(frames: Frames) -> list[Finding] | Clear:
     """ROOF_DISTANCE from the roof: launches where there are counters, else the graph and its nodes one by one.
 
@@ -119,7 +120,7 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
         evidence=evidence,
         source=f"records, {at_roof['source']}",
         gain=Gain(0.0, (min(device, unfused) if unmerged else device) - fused),
-        advice=fuse if fuse else _look(frames),
+        advice=fuse or _look(frames),
         confidence="low",
         acts=bool(fuse),
     )
@@ -165,6 +166,3 @@ def _look(frames: Frames) -> str:
     if frames.tool is None and not options_of(frames).get("cuda_graph"):
         return "Capture a timeline, which tells launches from kernels: nsys under `profilers:`."
     return "Count what the longest kernels do: nsys and ncu under `profilers:`."
-
-
-ROOF = Check("roof", "Distance from the roofline", "kernel", ("gpu",), _roof, by="kernel")

@@ -15,7 +15,7 @@ from inferprof.diagnosis.times import percent
 from inferprof.documents import Serving
 from inferprof.documents.serving import Load, ServingPolicy
 from inferprof.findings import Change, Clear, Finding, Frames, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables.limits.saturation import rest_of
 from inferprof.tables.records import rows_of
 from inferprof.units import NS_PER_MS
@@ -44,6 +44,7 @@ def _finding(subject: str, reason: str, evidence: dict[str, float], advice: str)
 # --- the delay -------------------------------------------------------------------------------------------------
 
 
+@check("batch_delay", "The batch delay is too long or too short", "host", ("record", "load"))
 def _delay(frames: Frames) -> list[Finding] | Clear:
     """Another delay would have a percentile lower by BATCH_DELAY at a rate that was measured, by theory.
 
@@ -99,6 +100,7 @@ def _delay_gain(policy: ServingPolicy, load: Load) -> tuple[Load, float, float, 
 # --- the cap ---------------------------------------------------------------------------------------------------
 
 
+@check("batch_cap", "The cap on the batch is below saturation", "host", ("record", "load"), scope="model")
 def _cap(frames: Frames) -> list[Finding] | Clear:
     """A larger measured batch carries BATCH_CAP more requests per second than the policy's largest, by end_to_end of
     the bare runs. Gain of the capacity: from nothing to that."""
@@ -130,6 +132,7 @@ def _cap(frames: Frames) -> list[Finding] | Clear:
 # --- the rate --------------------------------------------------------------------------------------------------
 
 
+@check("serving_rate", "A rate is beyond what the case carries", "host", ("record", "load"))
 def _rate(frames: Frames) -> list[Finding] | Clear:
     """A rate that was asked for is beyond what full batches carry, or nobody keeps up with it; or no rate meets the
     objective. What it costs has no bound: the queue grows as long as the load lasts."""
@@ -159,8 +162,3 @@ def _rates(policy: ServingPolicy, document: Serving) -> Iterator[Finding]:
             "Shorten the delay, or take a faster case: the service of one request may be longer than the objective"
         )
         yield _finding(policy.name, f"{reason}.", evidence, f"{advice}.")
-
-
-DELAY = Check("batch_delay", "The batch delay is too long or too short", "host", ("record", "load"), _delay)
-CAP = Check("batch_cap", "The cap on the batch is below saturation", "host", ("record", "load"), _cap, scope="model")
-RATE = Check("serving_rate", "A rate is beyond what the case carries", "host", ("record", "load"), _rate)

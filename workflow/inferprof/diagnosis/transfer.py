@@ -16,7 +16,7 @@ from inferprof.documents.machine import GpuFacts
 from inferprof.documents.record import Array
 from inferprof.findings import Change, Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables import roofs
 from inferprof.tables.trace.api_kind import PAGEABLE
 from inferprof.units import MEGA, NS_PER_MS
@@ -47,6 +47,7 @@ OVER_MEMCPY = Threshold(
 )
 
 
+@check("pageable_copies", "Copies from pageable memory", "transfer", ("gpu",), by="variant")
 def _pageable(frames: Frames) -> list[Finding] | Clear:
     """Copies from and to memory that is not page-locked: the driver copies it piece by piece into its own first.
 
@@ -102,7 +103,7 @@ def _staged(frames: Frames) -> list[Finding] | Clear:
     """What the host copies into page-locked memory before the link sees it, unless it is a conversion."""
     took = stages(frames, "stage_inputs")
     share = frames.share(took or 0.0) or 0.0
-    if took is None or share < frames.limit(COPY_SHARE) or isinstance(_host_conversion(frames), list):
+    if took is None or share < frames.limit(COPY_SHARE) or isinstance(_host_conversion.run(frames), list):
         return Clear("inputs and outputs lie in page-locked memory or on the device")
     reason = (
         f"the host copies inputs into page-locked memory for {ms(took)} ({percent(share)}) before each inference."
@@ -146,6 +147,7 @@ def _beyond_floor(frames: Frames, time: Time) -> tuple[float, float]:
     return max(0.0, time.ns - floor), _known(row["h2d_bytes"]) + _known(row["d2h_bytes"])
 
 
+@check("copy_over_floor", "Copies far over the link's floor", "transfer", ("gpu", "record", "bandwidth"))
 def _over_floor(frames: Frames) -> list[Finding] | Clear:
     """A direction whose stage takes far longer than the link needs. Gain: at most what is beyond the floor."""
     if not len(frames.floors):
@@ -189,6 +191,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     return findings or Clear(" ".join(reasons))
 
 
+@check("host_conversion", "Inputs are converted on the host", "transfer", ("record",))
 def _host_conversion(frames: Frames) -> list[Finding] | Clear:
     """Inputs are converted on the host: the variant says so (host_cast), or preparing them takes far longer than a
     memcpy, so that they are converted, gathered or transposed.
@@ -227,6 +230,7 @@ def _half_bytes(precision: str) -> int | None:
     return HALF_BITS // 8
 
 
+@check("wide_inputs", "Inputs are wider than the graph", "transfer", ("gpu", "record"), by="model")
 def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
     """Float inputs cross the link in more bytes than the graph computes in. Gain: that part of h2d at most."""
     width = _half_bytes(frames.case.precision)
@@ -251,6 +255,7 @@ def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
     return [Finding("", "copy", share, reason, evidence, RECORDS, Gain(0.0, gain), advice, "low")]
 
 
+@check("unused_outputs", "Outputs are fetched that nobody may read", "transfer", ("gpu", "record"), by="model")
 def _unused_outputs(frames: Frames) -> list[Finding] | Clear:
     """Which outputs a caller reads is not in any measurement: what each costs to fetch is.
 
@@ -303,23 +308,3 @@ def _is_float(array: Array) -> bool:
 def _known(value: float) -> float:
     """0 for what was not measured."""
     return 0.0 if math.isnan(value) else float(value)
-
-
-PAGEABLE_COPIES = Check(
-    "pageable_copies", "Copies from pageable memory", "transfer", ("gpu",), _pageable, by="variant"
-)
-OVER_FLOOR = Check(
-    "copy_over_floor", "Copies far over the link's floor", "transfer", ("gpu", "record", "bandwidth"), _over_floor
-)
-CONVERSION = Check("host_conversion", "Inputs are converted on the host", "transfer", ("record",), _host_conversion)
-WIDE_INPUTS = Check(
-    "wide_inputs", "Inputs are wider than the graph", "transfer", ("gpu", "record"), _wide_inputs, by="model"
-)
-UNUSED_OUTPUTS = Check(
-    "unused_outputs",
-    "Outputs are fetched that nobody may read",
-    "transfer",
-    ("gpu", "record"),
-    _unused_outputs,
-    by="model",
-)

@@ -10,7 +10,7 @@ import pandas as pd
 from inferprof import registry
 from inferprof.diagnosis.times import RECORDS, bare_ns, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables import tuning
 from inferprof.tables.records import rows_of
 from inferprof.tables.schema import of_first
@@ -37,6 +37,7 @@ COUNTED: Final = {
 Row = Mapping[str, Any]
 
 
+@check("tuning", "Choices of autotuned kernels", "engine", ("gpu", "record"), scope="model")
 def _tuning(frames: Frames) -> list[Finding] | Clear:
     """Choices against the best that any record of the model knows for the same kernel and key, what choosing took of
     the first inference, and what the winner costs at the model's other shapes.
@@ -177,6 +178,3 @@ def _chosen(choice: Row) -> str:
 
 def _us(row: Row) -> str:
     return "an unknown time" if row["median_ns"] is None else f"{row['median_ns'] / NS_PER_US:.3g} µs"
-
-
-TUNING = Check("tuning", "Choices of autotuned kernels", "engine", ("gpu", "record"), _tuning, scope="model")

@@ -7,7 +7,7 @@ from typing import Final
 from inferprof.diagnosis.host import LAUNCH_BOUND, graph_advice
 from inferprof.diagnosis.times import RECORDS, on_gpu, part, percent, replays_a_graph
 from inferprof.findings import Clear, Finding, Frames, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import check
 from inferprof.tables import gate, summary
 from inferprof.tables.records import hosts, rows_of
 
@@ -27,6 +27,7 @@ WIDE_INTERVAL = Threshold("wide_interval", 0.02, "of the median", "ours: twice t
 _NUMBERS: Final = ("spread", "waited", "yardstick_ns", "readings", "steal_percent", "half_width", "launch_share")
 
 
+@check("unsteady_host", "The host's own speed varied", "environment", ("record",), by="machine")
 def _unsteady(frames: Frames) -> list[Finding] | Clear:
     """The host's speed varied or others had its cores, and the case shows it: a boundary's median is not known well,
     or the GPU waits for launches. Both by the yardstick (measure.yardstick, summary.hosts). It costs trust; what a
@@ -73,6 +74,3 @@ def _steadier(frames: Frames) -> str:
     if not on_gpu(frames) or replays_a_graph(frames) or not (graph := graph_advice(frames)):
         return advice
     return f"{advice} Or depend less on the host. {graph}"
-
-
-HOST = Check("unsteady_host", "The host's own speed varied", "environment", ("record",), _unsteady, by="machine")

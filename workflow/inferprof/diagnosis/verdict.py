@@ -29,6 +29,7 @@ from inferprof.diagnosis.ranks import Work
 from inferprof.diagnosis.times import iteration, on_gpu, percent
 from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict
 from inferprof.findings import END_TO_END, OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
+from inferprof.grouping import grouped
 from inferprof.tables.nodes.providers import by_type, per_run
 from inferprof.tables.schema import of_first
 from inferprof.words import counted, ms, ms_range
@@ -134,10 +135,9 @@ def judge(
         if finding.tried is None or not finding.tried.lost
     ]
     cautions = tuple(caution for caution in every if caution.finding.bottleneck not in RESOURCES)
-    by_resource: dict[Resource, list[Ranked]] = {}
-    for entry in every:
-        if entry not in cautions:
-            by_resource.setdefault(_resource(entry.finding.bottleneck, times), []).append(entry)
+    by_resource = grouped(
+        (_resource(entry.finding.bottleneck, times), entry) for entry in every if entry not in cautions
+    )
     groups = [_group(resource, own, total, times.get(resource)) for resource, own in by_resource.items()]
     groups.sort(key=lambda group: (not group.findings[0].finding.acts, -_rank_of(group, total)))
     where = " ".join(part for part in (_where(groups, total, times), operators) if part)
@@ -178,10 +178,7 @@ def _group(resource: Resource, own: Sequence[Ranked], total: Total | None, time:
 
 def _together(findings: Iterable[Finding], limit: float | None) -> Gain | None:
     """The gain of all findings of a group; None where no bound of any is known."""
-    gains: dict[str, list[Gain]] = {}
-    for finding in findings:
-        if finding.gain is not None:
-            gains.setdefault(finding.subject, []).append(finding.gain)
+    gains = grouped((finding.subject, finding.gain) for finding in findings if finding.gain is not None)
     if not gains:
         return None
     whole = max((gain.high_ns for gain in gains.get("", ())), default=0.0)

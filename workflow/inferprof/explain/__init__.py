@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from inferprof.errors import UserError
 from inferprof.explain import opening
 from inferprof.explain.opening import Opened
+from inferprof.grouping import grouped
 from inferprof.readers.kind import Capture
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def _case(group: Sequence[tuple[str, Capture]], iteration: str | None, model: Pa
 def _programs(opened: Sequence[Opened], folder: Path) -> Iterator[list[tuple[str, Capture]]]:
     """Files that are taken together: one of each kind, which are of one program; several of a kind are cases apart,
     unless their kind joins them, and so are files of two runtimes without a trace of a GPU that has both."""
-    by_kind: dict[str, list[Opened]] = {}
-    for file in opened:
-        by_kind.setdefault(file.kind.name, []).append(file)
+    by_kind = grouped((file.kind.name, file) for file in opened)
     captures: list[list[tuple[str, Capture]]] = [list(_captures(own, folder)) for own in by_kind.values()]
     alone = [own[0] for own in captures if len(own) == 1]
     if len(alone) == len(captures) and not _split_apart([capture for _, capture in alone]):

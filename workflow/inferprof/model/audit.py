@@ -9,7 +9,16 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.case import REFERENCE, Shape
-from inferprof.model import contrib, half_overflow, onnx_graph, quantizers, sparsity, typed_graph, validity
+from inferprof.model import (
+    contrib,
+    half_overflow,
+    onnx_graph,
+    onnx_reader,
+    quantizers,
+    sparsity,
+    typed_graph,
+    validity,
+)
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.model.operators import (
     COLLECTIVE,
@@ -47,7 +56,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
     Multiply-accumulates are counted at `shape` of the model that `spec` describes, of which symbols may have other
     names; without a shape every symbolic dimension counts as 1.
     """
-    model = onnx_graph.read(onnx, external=True)
+    model = onnx_reader.read(onnx, external=True)
     sizes = shape.as_dict() if shape else {}
     shapes = input_shapes(spec, shape) if spec and shape else {}
     whole = typed_graph.analyse(model, sizes, shapes)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from inferprof.model import onnx_graph, operators, typed_graph
-from inferprof.model.operators import DEQUANTIZERS
+from inferprof.model.operators import DEQUANTIZERS, attributes_of
 
 FP4, MXFP8, FROM_MXFP8 = "TRT_FP4DynamicQuantize", "TRT_MXFP8DynamicQuantize", "TRT_MXFP8DequantizeLinear"
 BLOCK = {FP4: 16, MXFP8: 32, FROM_MXFP8: 32}
@@ -63,9 +63,8 @@ class _Writer:
 
     def written(self, node: Any) -> Iterator[Any]:
         """What stands in the place of a node: itself, where it has nothing to do with blocks."""
-        import onnx
 
-        given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        given = attributes_of(node)
         by_block = given.get("block_size", 0) or BLOCK.get(node.op_type, 0)
         axis = given.get("axis", -1)
         if by_block and axis >= 0:

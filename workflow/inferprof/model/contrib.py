@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from inferprof.model.operators import attributes_of
+
 DOMAIN = "com.microsoft"
 MATRIX = {
     "FusedMatMul": (0, 1),
@@ -56,7 +58,7 @@ def written(node: Any, opset: int, stored: Mapping[str, int]) -> tuple[list[Any]
     if node.domain != DOMAIN or (node.op_type == "GatherBlockQuantized" and not _of_four_bits(node, stored)):
         return [node], {}
     if node.op_type == "MatMulNBits":
-        sizes = _attributes(node)
+        sizes = attributes_of(node)
         weight = f"{node.output[0]} weight"
         return [_made("MatMul", [node.input[0], weight], node.output[:1])], {weight: [sizes["K"], sizes["N"]]}
     if node.op_type in LIKE_INPUT and not _other_width(node):
@@ -78,7 +80,7 @@ def macs(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Multiply-accumulates of a node of SEVERAL; 0 where a shape is not known."""
     kind = node.op_type.rpartition("::")[2]
     if kind in EXPERTS:
-        chosen = math.prod(shapes.get(node.input[0], (0,))[:-1]) * int(_attributes(node).get("k", 1))
+        chosen = math.prod(shapes.get(node.input[0], (0,))[:-1]) * int(attributes_of(node).get("k", 1))
         weights = [name for name in node.input[2::2] if name]
         return chosen * sum(math.prod(shapes.get(name, (0, 0))[1:]) for name in weights)
     if kind in RECURRENT:  # a step multiplies by both weights, [directions, input or hidden, gates · hidden]
@@ -100,7 +102,7 @@ def attention_scores(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
     if len(query) != 3 or past is None:
         return 0
     keys = query[1] if not key else key[1 if len(key) == 3 else -2]
-    return query[0] * int(_attributes(node).get("num_heads", 0)) * query[1] * (keys + past)
+    return query[0] * int(attributes_of(node).get("num_heads", 0)) * query[1] * (keys + past)
 
 
 _OWN_WEIGHTS = ("Attention", "QAttention")
@@ -119,7 +121,7 @@ def _past(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
 
 def _widths(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
     """What a head of Q takes, and one of V gives."""
-    kind, attributes = node.op_type.rpartition("::")[2], _attributes(node)
+    kind, attributes = node.op_type.rpartition("::")[2], attributes_of(node)
     heads = max(1, attributes.get("num_heads", 1))
     width = shapes.get(node.input[0], (0,))[-1]
     if kind in _OWN_WEIGHTS:
@@ -134,12 +136,6 @@ def _widths(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]
     return width // heads, wide // heads
 
 
-def _attributes(node: Any) -> dict[str, Any]:
-    import onnx
-
-    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-
-
 def _of_four_bits(node: Any, stored: Mapping[str, int]) -> bool:
     """Whether a table's type says how many values it has; of one of bytes, which may hold two each, it doesn't."""
     import onnx
@@ -149,7 +145,7 @@ def _of_four_bits(node: Any, stored: Mapping[str, int]) -> bool:
 
 def _other_width(node: Any) -> bool:
     """Whether an Attention gives values of another width than its input has."""
-    return node.op_type == "Attention" and "qkv_hidden_sizes" in _attributes(node)
+    return node.op_type == "Attention" and "qkv_hidden_sizes" in attributes_of(node)
 
 
 def _made(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> Any:
@@ -160,7 +156,7 @@ def _made(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes
 
 def _matmul(node: Any, opset: int) -> list[Any] | None:
     """A product, with operands transposed in their last two axes; None where batches are, too, or Einsum lacks."""
-    attributes = _attributes(node)
+    attributes = attributes_of(node)
     left, right = ("km" if attributes.get("transA") else "mk"), ("nk" if attributes.get("transB") else "kn")
     if attributes.get("transBatchA") or attributes.get("transBatchB"):
         return None
@@ -171,14 +167,14 @@ def _matmul(node: Any, opset: int) -> list[Any] | None:
 
 
 def _gemm(node: Any, _: int) -> list[Any]:
-    flags = {name: value for name, value in _attributes(node).items() if name in ("transA", "transB")}
+    flags = {name: value for name, value in attributes_of(node).items() if name in ("transA", "transB")}
     operands = [node.input[place] for place in MATRIX[node.op_type]]
     return [_made("Gemm", operands, node.output[:1], **flags)]
 
 
 def _conv(node: Any, _: int) -> list[Any]:
     kept = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    attributes = {name: value for name, value in _attributes(node).items() if name in kept}
+    attributes = {name: value for name, value in attributes_of(node).items() if name in kept}
     if node.op_type == "FusedConv":
         return [_made("Conv", node.input[:2], node.output[:1], **attributes)]
     inner, outer = (f"{node.output[0]} {way}" for way in ("before", "behind"))
@@ -207,7 +203,7 @@ def _group_query(node: Any, opset: int) -> list[Any]:
     """The queries, of one tensor with keys and values the part that they are."""
     if node.input[1]:
         return [_made("Identity", node.input[:1], node.output[:1])]
-    attributes = _attributes(node)
+    attributes = attributes_of(node)
     heads = attributes["num_heads"]
     parts = heads + 2 * attributes.get("kv_num_heads", heads)
     names = [f"{node.output[0]} part {number}" for number in range(parts)]
@@ -219,7 +215,7 @@ def _group_query(node: Any, opset: int) -> list[Any]:
 
 
 def _lstm(node: Any, _: int) -> list[Any]:
-    kept = {name: value for name, value in _attributes(node).items() if name in ("hidden_size", "direction")}
+    kept = {name: value for name, value in attributes_of(node).items() if name in ("hidden_size", "direction")}
     return [_made("LSTM", node.input[:3], node.output, **kept)]
 
 
@@ -237,7 +233,7 @@ def _embedding(node: Any, _: int) -> list[Any]:
 def _rows(node: Any, opset: int) -> list[Any]:
     """Rows of a table of 4-bit values."""
     inner = f"{node.output[0]} stored"
-    gathered = _made("Gather", node.input[:2], [inner], axis=_attributes(node).get("gather_axis", 0))
+    gathered = _made("Gather", node.input[:2], [inner], axis=attributes_of(node).get("gather_axis", 0))
     return [gathered, _like(inner, node.input[2], node.output[0], opset)]
 
 

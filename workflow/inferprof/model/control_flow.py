@@ -13,6 +13,7 @@ from typing import Any
 
 from inferprof.model import inference, onnx_graph
 from inferprof.model.inference import Dims, Inferred, Tensor
+from inferprof.model.operators import integers
 
 FLOW = frozenset(("If", "Loop", "Scan"))
 """Operators that only say what runs, and how often; all work is in their bodies."""
@@ -278,7 +279,7 @@ def _states(node: Any, graph: Any) -> list[tuple[str, str]]:
             zip([v.name for v in graph.input[2 : 2 + count]], [v.name for v in graph.output[1:]], strict=False)
         )
     if node.op_type == "Scan":
-        count = len(graph.input) - next(a.i for a in node.attribute if a.name == "num_scan_inputs")
+        count = len(graph.input) - integers(node)["num_scan_inputs"]
         return list(zip([v.name for v in graph.input[:count]], [v.name for v in graph.output], strict=False))
     return []
 

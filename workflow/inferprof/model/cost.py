@@ -28,10 +28,10 @@ import msgspec
 
 from inferprof.case import Shape
 from inferprof.documents.graph import Node
-from inferprof.model import contrib, onnx_graph, sparsity, typed_graph
+from inferprof.model import contrib, onnx_graph, onnx_reader, sparsity, typed_graph
 from inferprof.model.control_flow import FLOW
 from inferprof.model.model_spec import ModelSpec, input_shapes
-from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, nbytes
+from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, integers, nbytes
 from inferprof.model.products import (
     PRODUCTS,
     RECURRENT,
@@ -93,7 +93,7 @@ def cost(onnx: Path, shape: Shape, spec: ModelSpec | None = None) -> dict[str, A
     the model, of which symbols may have other names than in the file. Of an If the branch of more products counts; in
     a loop each node as often as it runs.
     """
-    model = onnx_graph.read(onnx, external=True)
+    model = onnx_reader.read(onnx, external=True)
     shapes = input_shapes(spec, shape) if spec else {}
     graph, _ = one_branch(typed_graph.analyse(model, shape.as_dict(), shapes))
     return {"shape": shape.label, **cost_of(model, graph)}
@@ -251,7 +251,7 @@ def _scales(dequantizer: Any, graph: TypedGraph) -> int:
 
 def _scales_of_blocks(quantizer: Any, shape: tuple[int, ...]) -> int:
     """A byte for each block of a quantizer that scales blocks by what it finds in them."""
-    block = next((a.i for a in quantizer.attribute if a.name == "block_size"), 0)
+    block = integers(quantizer).get("block_size", 0)
     return math.prod(shape) // block if block else 0
 
 

@@ -19,7 +19,7 @@ from inferprof.device import Where
 from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.measure import device_lock
-from inferprof.model import expected, model_files, onnx_file, onnx_graph, torch_source, validity
+from inferprof.model import expected, model_files, onnx_file, onnx_graph, onnx_reader, torch_source, validity
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.torch_source import Attention
 from inferprof.plugins import Feeds
@@ -126,7 +126,7 @@ def _from_file(spec: ModelSpec) -> tuple[onnx.ModelProto, dict[str, Any]]:
         origin += f", edited by {spec.options['python']}"
     model = onnx_file.checked(spec.onnx_path, spec, edit)
     if nodes := onnx_graph.quantized_nodes(model):
-        raise UserError(onnx_graph.no_baseline(spec.onnx_path, nodes))
+        raise UserError(onnx_reader.no_baseline(spec.onnx_path, nodes))
     return model, {"origin": origin}
 
 

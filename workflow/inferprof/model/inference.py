@@ -17,6 +17,7 @@ from inferprof.model.operators import (
     STANDARD_DOMAINS,
     collective_of,
     dtype_name,
+    integers,
 )
 
 FOLDED_BYTES = 1 << 16
@@ -209,7 +210,7 @@ def _folded(
 
     shape_nodes = [node for node in model.graph.node if node.op_type == "Shape" and node.input[0] in known_shapes]
     for node in shape_nodes:
-        ends = {attribute.name: attribute.i for attribute in node.attribute}
+        ends = integers(node)
         sizes = np.array(known_shapes[node.input[0]][ends.get("start", 0) : ends.get("end")], np.int64)
         model.graph.initializer.append(onnx.numpy_helper.from_array(sizes, node.output[0]))
         model.graph.node.remove(node)
@@ -275,7 +276,7 @@ def _as_standard(node: Any) -> None:
 
     if node.domain in STANDARD_DOMAINS or node.op_type not in QUANTIZERS.keys() | DEQUANTIZERS:
         return
-    target = next((a.i for a in node.attribute if a.name == "output_dtype"), onnx.TensorProto.FLOAT)
+    target = integers(node).get("output_dtype", onnx.TensorProto.FLOAT)
     quantizes = node.op_type in QUANTIZERS
     del node.input[1:], node.output[1:], node.attribute[:]
     node.domain = ""

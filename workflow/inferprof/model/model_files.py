@@ -12,7 +12,7 @@ from pathlib import Path
 from inferprof import documents
 from inferprof.case import PARALLEL
 from inferprof.files import sha256, unless_damaged
-from inferprof.model import data, onnx_graph
+from inferprof.model import data, onnx_reader
 from inferprof.model.model_spec import ModelSpec, load
 from inferprof.yaml_file import read_yaml
 
@@ -44,7 +44,7 @@ def all_of(path: Path) -> list[Path]:
 def _of(spec: ModelSpec) -> list[Path]:
     path = spec.path
     graphs = [file for file in (spec.onnx_path, *spec.ready_made.values()) if file]
-    paths = [*graphs, *itertools.chain.from_iterable(map(onnx_graph.weight_files, graphs)), *data.files(spec)]
+    paths = [*graphs, *itertools.chain.from_iterable(map(onnx_reader.weight_files, graphs)), *data.files(spec)]
     functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
     paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
     # A module may also be an installed package, and then there is no file beside the description.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError
 from inferprof.files import written_whole
-from inferprof.model import onnx_graph, validity
+from inferprof.model import onnx_graph, onnx_reader, validity
 from inferprof.model.inference import FIRST_IR_WITHOUT_LISTED_WEIGHTS
 from inferprof.model.model_spec import InputSpec, ModelSpec
 
@@ -34,7 +34,7 @@ def checked(
     """
     import onnx
 
-    model = onnx_graph.read(path)
+    model = onnx_reader.read(path)
     opset, newest = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
     if opset > newest:
         raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {newest}")
@@ -42,7 +42,7 @@ def checked(
         raise UserError(f"{path} names no opset of ONNX's own operators, so they mean nothing; export it again")
     if (size := validity.check_external(model, path)) > validity.MAX_BYTES:
         raise UserError(f"{path}: {size} bytes of external data; at most {validity.MAX_BYTES} can be inlined")
-    onnx_graph.load_external(model, path)
+    onnx_reader.load_external(model, path)
     model = edit(model) if edit else model
     if not isinstance(model, onnx.ModelProto):
         gave = f"python: {spec.options['python']} gave a {type(model).__name__}"
@@ -191,7 +191,7 @@ def check_description(spec: ModelSpec, path: Path) -> None:
     A file that cannot be read is left to its export, which fails and says why.
     """
     try:
-        values = copy.deepcopy(onnx_graph.inputs(onnx_graph.outline(path)))
+        values = copy.deepcopy(onnx_graph.inputs(onnx_reader.outline(path)))
     except UserError:
         return
     _match_inputs(values, spec, path)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.case import BATCH
 from inferprof.errors import UserError
-from inferprof.model.onnx_graph import dimensions, dtype, inputs, opset, outline
+from inferprof.model.onnx_graph import dimensions, dtype, inputs, opset
+from inferprof.model.onnx_reader import outline
 
 if TYPE_CHECKING:
     import onnx

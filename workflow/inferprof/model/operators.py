@@ -134,3 +134,15 @@ def collective_of(node: Any) -> tuple[str, int]:
     named = {attribute.name: attribute for attribute in node.attribute}
     operation = named["collective_operation"].s.decode().lower() if "collective_operation" in named else "unknown"
     return operation, max(1, named["nb_rank"].i) if "nb_rank" in named else 1
+
+
+def integers(node: Any) -> dict[str, int]:
+    """The attributes of a node that are numbers, by name; those left to their defaults are not among them."""
+    return {attribute.name: attribute.i for attribute in node.attribute}
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """The same of any type, strings as bytes."""
+    import onnx
+
+    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}

@@ -10,7 +10,7 @@ from typing import Any
 
 from inferprof.documents.graph import Gemm
 from inferprof.model import contrib
-from inferprof.model.operators import bits
+from inferprof.model.operators import bits, integers
 from inferprof.model.typed_graph import TypedGraph
 
 PRODUCTS = {
@@ -141,17 +141,16 @@ def one_branch(graph: TypedGraph) -> tuple[TypedGraph, list[dict[str, Any]]]:
 def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int]:
     """m, k and n of a product; of a convolution k (channels times window, per group) and n (output channels)."""
     a, b = graph.shapes.get(left, ()), graph.shapes.get(right, ())
-    packed = {attribute.name: attribute.i for attribute in node.attribute if attribute.name in ("K", "N")}
-    if packed:  # a weight whose values are packed in bytes says by attributes how many there are
-        return {"m": a[-2] if len(a) > 1 else 1, "k": packed["K"], "n": packed["N"]} if a else {}
+    numbers = integers(node)
+    if "K" in numbers:  # a weight whose values are packed in bytes says by attributes how many there are
+        return {"m": a[-2] if len(a) > 1 else 1, "k": numbers["K"], "n": numbers["N"]} if a else {}
     if "Conv" in node.op_type:
         return {"k": math.prod(b[1:]), "n": b[0]} if b else {}
     if not a or not b or node.op_type in NO_SINGLE_PRODUCT:
         return {}
     a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b  # a vector is a row, or a column
-    flags = {attribute.name: attribute.i for attribute in node.attribute}
-    m, k = a[-2:][::-1] if flags.get("transA") else a[-2:]
-    return {"m": m, "k": k, "n": b[-2] if flags.get("transB") else b[-1]}
+    m, k = a[-2:][::-1] if numbers.get("transA") else a[-2:]
+    return {"m": m, "k": k, "n": b[-2] if numbers.get("transB") else b[-1]}
 
 
 def gemm_of(node: Any, graph: TypedGraph) -> Gemm | None:
@@ -166,7 +165,7 @@ def gemm_of(node: Any, graph: TypedGraph) -> Gemm | None:
         return None
     n, k = product.sizes["n"], product.sizes["k"]
     if "Conv" in node.op_type:
-        groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+        groups = integers(node).get("group", 1)
         return Gemm(product.macs_once // (n * k), n // groups, k, groups, "m")
     weight = graph.shapes[node.input[PRODUCTS[node.op_type][1]]]
     if len(weight) == 2 or math.prod(weight) < n * k:  # one matrix, or one that is packed
@@ -230,13 +229,13 @@ def attention_scores(node: Any, graph: TypedGraph) -> int:
     past = graph.shapes.get(node.input[4], ()) if len(node.input) > 4 and node.input[4] else (0, 0)
     if len(q) not in (3, 4) or len(k) != len(q) or not past:
         return 0
-    heads = q[1] if len(q) == 4 else next((a.i for a in node.attribute if a.name == "q_num_heads"), 0)
+    heads = q[1] if len(q) == 4 else integers(node).get("q_num_heads", 0)
     return q[0] * heads * q[-2] * (k[-2] + past[-2])
 
 
 def _attention_macs(node: Any, graph: TypedGraph) -> int:
     """QK^T and AV: each score takes a head's width of Q, and gives one of V."""
-    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    attributes = integers(node)
     q, v = (graph.shapes.get(node.input[index], ()) for index in (0, 2))
     if not attention_scores(node, graph) or not v:
         return 0

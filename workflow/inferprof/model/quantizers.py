@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inferprof.documents.graph import NOT_IN
-from inferprof.model import onnx_graph
+from inferprof.model import onnx_reader
 from inferprof.model.typed_graph import TypedGraph
 from inferprof.plugins import Precision
 
@@ -37,6 +37,6 @@ def not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
 def nothing_quantized(graph: Path, precision: Precision, compared: Mapping[str, Any]) -> dict[str, str]:
     """Outcome and reason of a graph that claims a quantized format, passes, and has no quantizer, as one whose
     products are in the body of an If; else nothing, as the comparison has them."""
-    if not precision.quantized or compared["outcome"] != "pass" or onnx_graph.quantized_nodes_of(graph):
+    if not precision.quantized or compared["outcome"] != "pass" or onnx_reader.quantized_nodes_of(graph):
         return {}
     return {"outcome": "warn", "reason": f"{NOT_IN} {precision.name}: {compared['reason']}"}

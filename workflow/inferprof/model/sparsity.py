@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, bits
+from inferprof.grouping import grouped
+from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, bits, integers
 from inferprof.model.products import FUSED, product_of
 from inferprof.model.typed_graph import TypedGraph, readers
 from inferprof.words import NAMED, counted, some
@@ -26,7 +27,7 @@ def reduction_axis(node: Any) -> int:
     """The axis of a product's weight, its second input, that is summed over; of a convolution the input channels."""
     if node.op_type == "MatMul":
         return -2
-    transposed = node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
+    transposed = node.op_type == "Conv" or integers(node).get("transB")
     return 1 if transposed else 0
 
 
@@ -163,10 +164,7 @@ def advice(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         halves = f"half of the weights or more are 0 in {counted(len(rows), 'product')}, none of them 2:4 sparse"
         return [f"{halves}: {some([row['name'] for row in rows])}"] if rows else []
     free = sum(not row["obstacles"] for row in rows)
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        for obstacle in row["obstacles"]:
-            reasons.setdefault(obstacle, []).append(row["name"])
+    reasons = grouped((obstacle, row["name"]) for row in rows for obstacle in row["obstacles"])
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
     return [
         f"{exact} products have 2:4 sparse weights, {free} of them with nothing in the way of a sparse kernel",

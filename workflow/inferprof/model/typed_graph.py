@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferprof.grouping import grouped
 from inferprof.model import control_flow, inference, onnx_graph
 from inferprof.model.control_flow import Branches
 from inferprof.model.inference import Tensor
-from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, dtype_name, full_name
+from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, dtype_name, full_name, integers
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class TypedGraph:
 
     def _quantize_linear_type(self, node: Any) -> str:
         """What a QuantizeLinear writes: its `output_dtype`, the type of its zero point, or uint8."""
-        if number := next((a.i for a in node.attribute if a.name == "output_dtype"), 0):
+        if number := integers(node).get("output_dtype", 0):
             return dtype_name(number)
         return self.types.get(node.input[2], "uint8") if len(node.input) > 2 else "uint8"
 
@@ -98,11 +99,7 @@ def analyse(model: Any, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[
 
 def readers(nodes: Iterable[Any]) -> dict[str, list[Any]]:
     """The nodes that take each tensor as an input, each once."""
-    reading: dict[str, list[Any]] = {}
-    for node in nodes:
-        for name in dict.fromkeys(node.input):
-            reading.setdefault(name, []).append(node)
-    return reading
+    return grouped((name, node) for node in nodes for name in dict.fromkeys(node.input))
 
 
 def contradiction(

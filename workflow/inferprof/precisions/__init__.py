@@ -8,7 +8,7 @@ from typing import Any
 
 from inferprof import progress, registry
 from inferprof.errors import UserError
-from inferprof.model import onnx_graph
+from inferprof.model import onnx_reader
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Precision
 
@@ -20,7 +20,7 @@ def unconvertible(spec: ModelSpec, precision: Precision) -> str | None:
     """Why a model has no ONNX file in a number format, or None."""
     if precision.name in spec.ready_made or spec.from_torch:
         return None
-    if spec.onnx_path and "python" not in spec.options and (reason := quantized_already(spec.onnx_path, spec)):
+    if spec.onnx_path and "python" not in spec.options and (reason := quantized_already(spec.onnx_path)):
         return reason
     if precision.source != "torch":
         return None
@@ -31,13 +31,13 @@ def unconvertible(spec: ModelSpec, precision: Precision) -> str | None:
     )
 
 
-def quantized_already(onnx: Path, spec: ModelSpec) -> str | None:
+def quantized_already(onnx: Path) -> str | None:
     """Why nothing can be made of an ONNX file that is quantized already, or None."""
     try:
-        nodes = onnx_graph.quantized_nodes_of(onnx)
+        nodes = onnx_reader.quantized_nodes_of(onnx)
     except UserError:  # whoever needs the file will say it
         return None
-    return onnx_graph.no_baseline(onnx, nodes) if nodes else None
+    return onnx_reader.no_baseline(onnx, nodes) if nodes else None
 
 
 def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
     spec = request.spec
     if precision.name in spec.ready_made:
         return _take_ready_made(spec.ready_made[precision.name], request)
-    if reason := unconvertible(spec, precision) or quantized_already(request.onnx, spec):
+    if reason := unconvertible(spec, precision) or quantized_already(request.onnx):
         raise UserError(reason)
     registry.check_precision(precision, request.options)
     filled = dataclasses.replace(request, options={**precision.options, **request.options})

@@ -9,18 +9,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from inferprof.errors import CaseFailed
 from inferprof.model import block_emulation, onnx_graph, typed_graph
-from inferprof.model.operators import dtype_number
+from inferprof.model.operators import dtype_number, integers
 from inferprof.plugins import Blocks, Chains, ConvertRequest
 from inferprof.precisions import autocast, block_kernels, conversion, results
-
-if TYPE_CHECKING:
-    from inferprof.precisions.blockwise import BlockFormat
 
 Array = np.ndarray[Any, Any]
 NVFP4 = "nvfp4"
@@ -32,6 +30,19 @@ OPSETS = {NVFP4: 23}
 MOST_DIMENSIONS = 3
 LAST = 2**31
 """Behind every axis."""
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """A number format with a scale per block, as ModelOpt has it."""
+
+    name: str
+    block_size: int
+    preset: str
+    """ModelOpt's configuration of it, in modelopt.torch.quantization."""
+    ready_kernel: str | None = None
+    """ModelOpt's kernel of it that needs no compiler, in modelopt.torch.kernels.quantization.gemm; it is there from a
+    compute capability on."""
 
 
 def convert(request: ConvertRequest, kind: BlockFormat) -> dict[str, Any]:
@@ -109,7 +120,7 @@ class _Writer:
         """What makes of each operand what it is in blocks, in standard operators; their constants join the model."""
         chains = {}
         for node in self._taken(request):
-            turned = onnx_graph.flag(node, "transB") and node.input[1] in self.graph.weights
+            turned = integers(node).get("transB") and node.input[1] in self.graph.weights
             for place, axis in enumerate((-1, -1 if turned else -2)):
                 chains[node.output[0], place] = self._chain(node.input[place], axis)
         return chains
@@ -163,7 +174,7 @@ class _Writer:
             return "its weight is no matrix"
         if right not in self.graph.weights and not self.attention:
             return "both operands are activations, and option attention is off"
-        if onnx_graph.flag(node, "transA") or (onnx_graph.flag(node, "transB") and right not in self.graph.weights):
+        if integers(node).get("transA") or (integers(node).get("transB") and right not in self.graph.weights):
             return "an activation is transposed inside of it"
         batches = [
             {shapes.get(name, ())[:-2] for name in (left, right)} for shapes in (self.graph.shapes, self.other)
@@ -200,7 +211,7 @@ class _Writer:
         name = node.input[1]
         if name not in self.graph.weights:
             return self._activation(name, -2)
-        turned = not onnx_graph.flag(node, "transB")
+        turned = not integers(node).get("transB")
         key = (name, int(turned))
         if key not in self.made:
             import onnx

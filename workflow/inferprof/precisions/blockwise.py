@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferprof import progress
 from inferprof.model import export, samples
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import block_graph, block_kernels, conversion, torch_graph
+from inferprof.precisions.block_graph import BlockFormat
 
 if TYPE_CHECKING:
     import torch
@@ -23,19 +23,6 @@ Prepare = Callable[[Any], None]
 """Changes the torch model in place before it is quantized."""
 OPSET = 20
 """ModelOpt's exporter raises it to 23 for NVFP4, the first that has a 4-bit float."""
-
-
-@dataclass(frozen=True)
-class BlockFormat:
-    """A number format with a scale per block, as ModelOpt has it."""
-
-    name: str
-    block_size: int
-    preset: str
-    """ModelOpt's configuration of it, in modelopt.torch.quantization."""
-    ready_kernel: str | None = None
-    """ModelOpt's kernel of it that needs no compiler, in modelopt.torch.kernels.quantization.gemm; it is there from a
-    compute capability on."""
 
 
 def convert(request: ConvertRequest, kind: BlockFormat, prepare: Prepare | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from inferprof import progress
 from inferprof.allowed import YES_NO, Allowed, whole
 from inferprof.errors import CaseFailed, failures_of
-from inferprof.model import export, onnx_file, onnx_graph, samples
+from inferprof.model import export, onnx_file, onnx_graph, onnx_reader, samples
 from inferprof.model.operators import full_name, is_foreign
 from inferprof.plugins import ConvertRequest, Feeds
 
@@ -49,7 +49,7 @@ def modelopt(onnx_path: Path) -> Iterator[None]:
 
 def peculiarities(onnx_path: Path) -> list[str]:
     """What ModelOpt is known to stumble over: bodies, other domains' operators, scalar inputs. The first of each."""
-    model = onnx_graph.read(onnx_path)
+    model = onnx_reader.read(onnx_path)
     nodes = list(onnx_graph.all_nodes(model.graph))
     bodies = [f"bodies in node {node.name or node.output[0]} ({node.op_type})" for node in nodes if has_bodies(node)]
     foreign = [f"node {node.name or node.output[0]} ({full_name(node)})" for node in nodes if is_foreign(node)]
@@ -65,7 +65,7 @@ def has_bodies(node: Any) -> bool:
 def prepared(onnx_path: Path, folder: Path) -> Path:
     """The graph, tidied, in a file in `folder`: converters leave files beside their input."""
     source = folder / "fp32.onnx"
-    onnx_file.save(onnx_file.tidied(onnx_graph.read(onnx_path, external=True)), source)
+    onnx_file.save(onnx_file.tidied(onnx_reader.read(onnx_path, external=True)), source)
     return source
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from inferprof.errors import UserError
-from inferprof.model import onnx_file, onnx_graph
+from inferprof.model import onnx_file, onnx_reader
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
 
 
@@ -13,7 +13,7 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
     """Copy the graph, having made sure that its weights are not of a lower precision; raises UserError otherwise."""
     import onnx
 
-    model = onnx_graph.read(request.onnx, external=True)
+    model = onnx_reader.read(request.onnx, external=True)
     names = {number: name for name, number in onnx.TensorProto.DataType.items()}
     low = sorted({names[weight.data_type] for weight in model.graph.initializer} & LOW_PRECISION)
     if low:

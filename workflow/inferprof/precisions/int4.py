@@ -12,7 +12,8 @@ import numpy as np
 
 from inferprof import progress
 from inferprof.allowed import one_of
-from inferprof.model import onnx_graph, typed_graph
+from inferprof.model import onnx_graph, onnx_reader, typed_graph
+from inferprof.model.operators import integers
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
 from inferprof.precisions import autocast, conversion, ptq
 
@@ -48,7 +49,7 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
         from modelopt.onnx.quantization import int4
 
         source = conversion.prepared(request.onnx, Path(folder))
-        model = onnx_graph.read(source, external=True)
+        model = onnx_reader.read(source, external=True)
         padded, left = fit(model, block)
         onnx.save(model, source)
         quantized = int4.quantize(
@@ -105,7 +106,7 @@ def fit(model: Any, block: int) -> tuple[list[str], list[str]]:
     nodes, padded, left = [], [], []
     for node in model.graph.node:
         sides = [name for name in node.input[:2] if name in weights] if node.op_type in ("MatMul", "Gemm") else []
-        flags = {attribute.name: attribute.i for attribute in node.attribute}
+        flags = integers(node)
         if sides and not _fits(node, flags, weights, graph.shapes):
             left.append(node.name)
         elif sides:

@@ -10,7 +10,7 @@ import functools
 from inferprof.plugins import Precision, Tolerance
 from inferprof.precisions import block_graph, blockwise, conversion
 
-FORMAT = blockwise.BlockFormat("mxfp8", block_size=32, preset="MXFP8_DEFAULT_CFG")
+FORMAT = block_graph.BlockFormat("mxfp8", block_size=32, preset="MXFP8_DEFAULT_CFG")
 
 MXFP8 = Precision(
     name=FORMAT.name,

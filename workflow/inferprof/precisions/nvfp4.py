@@ -11,7 +11,7 @@ import functools
 from inferprof.plugins import Precision, Tolerance
 from inferprof.precisions import block_graph, blockwise, conversion
 
-FORMAT = blockwise.BlockFormat(
+FORMAT = block_graph.BlockFormat(
     "nvfp4", block_size=16, preset="NVFP4_DEFAULT_CFG", ready_kernel="fp4_fake_quant_block"
 )
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from inferprof.allowed import Allowed
-from inferprof.model import onnx_file, onnx_graph, typed_graph
-from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
+from inferprof.model import onnx_file, onnx_graph, onnx_reader, typed_graph
+from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, integers
 from inferprof.plugins import ConvertRequest
 from inferprof.precisions import results
 from inferprof.sensitivity import switches
@@ -41,7 +41,7 @@ def apart(request: ConvertRequest, folder: Path) -> ConvertRequest:
     times = float(str(request.options.get("outliers", 0)))
     if not times:
         return request
-    model = onnx_file.tidied(onnx_graph.read(request.onnx, external=True))
+    model = onnx_file.tidied(onnx_reader.read(request.onnx, external=True))
     _Writer(model).write(request, times)
     path = folder / "apart.onnx"
     onnx_file.save(model, path)
@@ -128,7 +128,7 @@ class _Writer:
         """The product of the others, and what each outlier adds to it."""
         import onnx
 
-        turned = onnx_graph.flag(node, "transB")
+        turned = integers(node).get("transB")
         weight = onnx.numpy_helper.to_array(self.graph.weights[node.input[1]])
         weight = np.array(weight.T if turned else weight)
         out, prefix = node.output[0], f"{node.output[0]}{APART}"
@@ -144,7 +144,7 @@ class _Writer:
 
 def _fits(node: Any, weights: Mapping[str, Any]) -> bool:
     """Whether a node is a plain product of an activation and a stored matrix."""
-    if node.op_type not in ("MatMul", "Gemm") or onnx_graph.flag(node, "transA"):
+    if node.op_type not in ("MatMul", "Gemm") or integers(node).get("transA"):
         return False
     scaled = any(attribute.name == "alpha" and attribute.f != 1 for attribute in node.attribute)
     left, right = node.input[:2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof.model import accuracy, onnx_file, onnx_graph, sparsity, typed_graph
+from inferprof.model import accuracy, onnx_file, onnx_graph, onnx_reader, sparsity, typed_graph
 from inferprof.model.operators import dtype_number
 from inferprof.model.products import product_of
 from inferprof.plugins import ConvertRequest
@@ -22,7 +22,7 @@ def quantize(request: ConvertRequest) -> int:
 
     Its scale is the largest magnitude over the calibration data.
     """
-    model = onnx_graph.read(request.out, external=True)
+    model = onnx_reader.read(request.out, external=True)
     graph = typed_graph.analyse(model, {})
     types = {product.name: product.dtype for node in graph.nodes if (product := product_of(node, graph))}
     ends = {tensor: types[name] for tensor, name in sparsity.unquantized_results(graph)}

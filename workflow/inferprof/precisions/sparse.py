@@ -16,7 +16,7 @@ from typing import Any
 
 from inferprof.allowed import YES_NO
 from inferprof.errors import CaseFailed
-from inferprof.model import onnx_file, onnx_graph, sparsity, typed_graph
+from inferprof.model import onnx_file, onnx_reader, sparsity, typed_graph
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
 from inferprof.precisions import blockwise, conversion, nvfp4, results
 from inferprof.precisions.fp8 import FP8
@@ -29,7 +29,7 @@ PAIR = 2
 
 def convert(request: ConvertRequest, dense: Precision) -> dict[str, Any]:
     """Write the pruned graph in a format. Weights whose reduction is no multiple of 4 stay dense and are listed."""
-    model = onnx_graph.read(request.onnx, external=True)
+    model = onnx_reader.read(request.onnx, external=True)
     names, left = prune(model)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "sparse.onnx")
@@ -50,7 +50,7 @@ def blocks(request: ConvertRequest) -> dict[str, Any]:
 
 def _facts(request: ConvertRequest, facts: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The facts of a conversion with what the written graph has. Raises CaseFailed where a four has no two zeros."""
-    graph = typed_graph.analyse(onnx_graph.read(request.out, external=True), {})
+    graph = typed_graph.analyse(onnx_reader.read(request.out, external=True), {})
     rows = sparsity.products(graph)
     if broken := [row["name"] for row in rows if row["broken"]]:
         raise CaseFailed(f"not 2:4 any more behind {facts['method']}: {', '.join(broken)}")

@@ -63,11 +63,6 @@ class Curve:
         """The curve of measured samples: LEVELS means of as many neighbouring ones, whose mean is the samples'."""
         return cls(_leveled(samples), _leveled(after_idle or {}))
 
-    @classmethod
-    def linear(cls, slope: float, intercept: float, largest: int) -> Curve:
-        """slope · batch + intercept, for each batch up to the largest."""
-        return cls({batch: np.array([slope * batch + intercept]) for batch in range(1, largest + 1)})
-
     def slower(self, factor: float) -> Curve:
         """The curve of a machine that takes so many times as long."""
         return Curve(*({size: factor * own for size, own in part.items()} for part in (self.times, self.after_idle)))
@@ -96,15 +91,6 @@ class Curve:
     def capacity(self, max_batch: int) -> float:
         """Requests per second beyond which a queue grows without end: all batches are then full."""
         return max_batch / self.mean(max_batch) * NS_PER_S
-
-    def fitted(self) -> tuple[float, float]:
-        """Slope and intercept (ns) of the line through the means with the least squares of relative errors."""
-        batches = np.array(sorted(self.times), dtype=float)
-        means = np.array([self.times[int(batch)].mean() for batch in batches])
-        if batches.size == 1:
-            return float(means[0] / batches[0]), 0.0
-        slope, intercept = np.polyfit(batches, means, 1, w=1 / means)
-        return float(slope), float(intercept)
 
 
 def _leveled(samples: Samples) -> dict[int, Times]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.readers.kind import HEAD_BYTES
 
 MOST: Final = 0.8
@@ -74,7 +74,7 @@ def plain(path: Path, folder: Path) -> Path:
     text = head.decode(encoding, errors="replace")
     if "\0" in text.rstrip("\0") or not (encoding == "utf-16" or _is_carried(text)):
         return path
-    lines = _lines(unpacked(path).decode(encoding, errors="replace"))
+    lines = _lines(text_of(path, encoding))
     for _ in range(DEEPEST):
         if _is_all_indented(lines[:SAMPLE]):
             lines = [_INDENTED.sub("", line, count=1) for line in lines]

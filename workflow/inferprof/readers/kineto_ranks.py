@@ -7,7 +7,6 @@ the first one. What the differences spread by is the error of that.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from inferprof.grouping import grouped
 from inferprof.readers import kineto_json
 from inferprof.readers.kineto_json import Event
 from inferprof.tables.trace.collectives import SAME_END, clock_offset, operation_of
@@ -121,9 +121,7 @@ def _ends(events: Sequence[Event], shift: int) -> dict[tuple[Any, str], list[int
         and kineto_json.OPERATIONS.get(str(event.get("cat"))) == KERNEL
         and classify(str(event["name"])).kernel_class == "communication"
     ]
-    ends = defaultdict(list)
-    for _, end, key in sorted(kernels, key=lambda kernel: kernel[:2]):
-        ends[key].append(end + shift)
+    ends = grouped((key, end + shift) for _, end, key in sorted(kernels, key=lambda kernel: kernel[:2]))
     return {key: own for key, own in ends.items() if key[1] in SAME_END}
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from inferprof.errors import UserError
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.readers.ncu_launches import SCOPES, Launch, RuleResult
 from inferprof.readers.ncu_metrics import DURATION, TIMES, WANTED, scale_of
 
@@ -112,7 +112,7 @@ Row = dict[str, str]
 def read(path: Path) -> list[Launch]:
     """The launches of one page, in the order of the file. Raises UserError where there are none, saying why, and
     where the file is cut short."""
-    header, rows = _table(path, unpacked(path).decode("utf-8-sig", errors="replace"))
+    header, rows = _table(path, text_of(path))
     try:
         if set(_DETAILS) <= set(header):
             return details(rows)

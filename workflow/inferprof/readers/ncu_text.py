@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from inferprof.errors import UserError
-from inferprof.files import left_out, unpacked
+from inferprof.files import left_out, text_of
 from inferprof.readers import ncu_csv
 from inferprof.readers.ncu_csv import Row
 from inferprof.readers.ncu_launches import Launch
@@ -32,7 +32,7 @@ def read(path: Path) -> list[Launch]:
 
     A last one that lacks what all others have was cut: it is left out, which stderr says.
     """
-    text = unpacked(path).decode("utf-8-sig", errors="replace")
+    text = text_of(path)
     launches = list(_launches(text.splitlines()))
     names = [{(row["Section Name"], row["Metric Name"]) for row in rows if row["Metric Name"]} for rows in launches]
     if len(names) > 1 and set.intersection(*names[:-1]) - names[-1]:

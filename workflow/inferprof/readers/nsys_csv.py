@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.files import unpacked
+from inferprof.files import text_of
 
 TIMES: Final[Mapping[str, int]] = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Unit → ns; `--timeunit` chooses it."""
@@ -95,13 +95,13 @@ class Table:
 
 def is_csv(path: Path) -> bool:
     """Whether any line of a file begins a table with separators."""
-    return any(_HEADER.match(line) for line in unpacked(path).decode("utf-8-sig", errors="replace").split("\n"))
+    return any(_HEADER.match(line) for line in text_of(path).split("\n"))
 
 
 def tables(path: Path) -> list[Table]:
     """All tables that have rows. Raises UserError where there are none, or one of them is cut short."""
     try:
-        lines = unpacked(path).decode("utf-8-sig").split("\n")
+        lines = text_of(path, errors="strict").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is no text as `nsys stats` writes it ({in_one_line(error)}): write it again"

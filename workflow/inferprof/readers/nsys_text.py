@@ -15,7 +15,7 @@ from typing import Final
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.readers.nsys_csv import Table, name_and_unit
 
 WANTED: Final = re.compile(
@@ -34,7 +34,7 @@ _BLANKS: Final = re.compile("[\\s'\u2019]")
 
 def tables(path: Path) -> list[Table]:
     """All tables of reports that are read. Raises UserError where there is none, or a report is there twice."""
-    lines = unpacked(path).decode("utf-8-sig", errors="replace").splitlines()
+    lines = text_of(path).splitlines()
     drawn = [_drawn(lines, number) for number, line in enumerate(lines) if number and _DASHES.match(line)]
     wanted = [(title, columns, rows) for title, columns, rows in drawn if title is None or WANTED.search(title)]
     wanted = [(title, columns, rows) for title, columns, rows in wanted if rows]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.files import unpacked
+from inferprof.files import text_of, unpacked
 
 NOT_TOLD: Final = "not told"
 """In place of a provider (files of 2019) or an operator's type that the file leaves out."""
@@ -48,7 +48,7 @@ def read(path: Path, *, cut: bool = False) -> list[dict[str, Any]]:
     Raises UserError where it is cut short, damaged, or none of theirs.
     """
     try:
-        text = unpacked(path).decode("utf-8-sig", errors="replace")
+        text = text_of(path)
         events = json.loads(_whole(text) if cut and is_cut(path) else text)
     except (ValueError, RecursionError) as error:
         whole = "" if cut else "; inferprof explain tells of a cut one what is whole of it"

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.tables.nodes.trt_engine import Layer, LayerTime, Tensor, dtype_of
 from inferprof.units import NS_PER_MS, NS_PER_US
 
@@ -114,7 +114,7 @@ def documents(path: Path) -> list[Any]:
     Raises UserError where it is cut short.
     """
     try:
-        every = _documents(unpacked(path).decode("utf-8-sig"))
+        every = _documents(text_of(path, errors="strict"))
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is not whole JSON ({in_one_line(error)}): the run that wrote it was cut short"

@@ -16,6 +16,7 @@ from inferprof.diagnosis import run
 from inferprof.documents import Bundle, Diagnosis, thresholds_of
 from inferprof.errors import UserError
 from inferprof.files import make_folder, write_document, write_text, written_whole
+from inferprof.grouping import grouped
 from inferprof.plots import render
 from inferprof.report import compose, evidence, figures, html, interactive, txt
 from inferprof.report.documents import Document
@@ -211,8 +212,7 @@ def write_csv(table: Table, path: Path) -> None:
 
 def _reasons(table: Table, row: tuple[Cell, ...]) -> str:
     """`p99_ms, p99_9_ms: not measured: fewer than 299 samples`: what is missing in a row, by reason."""
-    lacking: dict[str, list[str]] = {}
-    for column, cell in zip(table.columns, row, strict=True):
-        if cell.missing:
-            lacking.setdefault(cell.missing, []).append(column.key)
+    lacking = grouped(
+        (cell.missing, column.key) for column, cell in zip(table.columns, row, strict=True) if cell.missing
+    )
     return "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in lacking.items())

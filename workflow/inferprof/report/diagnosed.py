@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from inferprof.documents import Diagnosis
-from inferprof.documents.diagnosed import Verdict
+from inferprof.documents.diagnosed import Finding, Verdict
+from inferprof.grouping import grouped
 from inferprof.report.common import EXAMPLES, by_case, few, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.tables.records import KEY, key_of, rows_of
@@ -21,6 +23,13 @@ def diagnosed(evidence: Evidence) -> list[Diagnosed]:
     return [(row, documents[key_of(row)]) for row in ordered]
 
 
+def findings(evidence: Evidence, *checks: str) -> Iterator[tuple[dict[str, Any], Finding]]:
+    """What some checks found, each with its case."""
+    for case, document in diagnosed(evidence):
+        for answer in document.answers or ():
+            yield from ((case, finding) for finding in answer.findings if answer.check in checks)
+
+
 def measured(evidence: Evidence) -> list[Diagnosed]:
     """The same without those that failed: their reasons stand among the failed cases."""
     failed = {key_of(row) for row in rows_of(evidence.of("failed"))}
@@ -30,9 +39,7 @@ def measured(evidence: Evidence) -> list[Diagnosed]:
 def sentences(evidence: Evidence, model: str) -> list[str]:
     """The verdicts on a few cases of a model of which nothing was measured bare; one for those that share it."""
     own = [(case, document) for case, document in diagnosed(evidence) if case["model"] == model]
-    cases: dict[str, list[str]] = {}
-    for case, document in _headlines(own):
-        cases.setdefault(sentence_of(document), []).append(f"{name_of(case)} {case['shape']}")
+    cases = grouped((sentence_of(document), f"{name_of(case)} {case['shape']}") for case, document in _headlines(own))
     return [f"{few(names)}: {sentence}" for sentence, names in cases.items()]
 
 

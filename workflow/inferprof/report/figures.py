@@ -11,6 +11,7 @@ import pandas as pd
 
 from inferprof import registry, spread
 from inferprof.errors import failure_of, meant
+from inferprof.grouping import grouped
 from inferprof.plots import engine_graph, render
 from inferprof.plots.stacked import WATERFALL, in_card
 from inferprof.plugins import Plot
@@ -19,13 +20,14 @@ from inferprof.report.common import few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, SectionContent, Text
 from inferprof.report.section import sections
-from inferprof.report.sections.layers import SECTION, cases
+from inferprof.report.sections.layers import cases
 from inferprof.tables.nodes import layer_times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 SECTION_OF_ANSWER: Final = "Answer"
+SECTION_OF_ENGINES: Final = "Layers"
 PLACE: Final = 355
 """Where the plots stand that belong to no section of the report: before Method."""
 PLOTS_OF_A_PROCESS: Final = 24
@@ -135,9 +137,7 @@ def _answers(evidence: Evidence) -> list[Wanted]:
 
 def _left_out(lacking: Mapping[tuple[str, str], list[str]]) -> list[Text]:
     """A line per reason and the models that it holds for. lacking: title of a plot and the reason → models."""
-    titles: dict[tuple[str, str], list[str]] = {}
-    for (title, reason), models in lacking.items():
-        titles.setdefault((reason, few(models)), []).append(title)
+    titles = grouped(((reason, few(models)), title) for (title, reason), models in lacking.items())
     return [
         Text(f"Not drawn of {models}, since {reason}: {'; '.join(plots)}", "item")
         for (reason, models), plots in titles.items()
@@ -162,5 +162,5 @@ def _engine_graphs(evidence: Evidence) -> tuple[list[Wanted], list[Text]]:
         times = layer_times.of_case(profile.frame)
         graph = layer_times.graph_of(described, dict(zip(times["layer"], times["share"], strict=True)))
         drawing = engine_graph.draw, graph, f"engine-{'-'.join(names)}"
-        wanted.append(Wanted(*drawing, title, engine_graph.CAPTION, SECTION.title))
+        wanted.append(Wanted(*drawing, title, engine_graph.CAPTION, SECTION_OF_ENGINES))
     return wanted, left_out

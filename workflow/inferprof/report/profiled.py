@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from inferprof import registry
+from inferprof.grouping import grouped
 from inferprof.plugins import Join
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, missing, number
@@ -111,9 +112,7 @@ def slow_down(evidence: Evidence, profile: Profile) -> Cell:
 def caution(evidence: Evidence, seen: list[Profile]) -> str:
     """`Watched by nsys these cases took 1.02× to 1.57× as long as bare.`; or why that was not measured."""
     entries = costs(evidence)
-    by_tool: dict[str, list[dict[str, Any]]] = {}
-    for profile in seen:
-        by_tool.setdefault(profile.tool, []).append(entries[(*key_of(profile.case), profile.tool)])
+    by_tool = grouped((profile.tool, entries[(*key_of(profile.case), profile.tool)]) for profile in seen)
     return " ".join(_cost(tool, rows) for tool, rows in by_tool.items())
 
 

@@ -9,6 +9,8 @@ from inferprof import registry
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block
 
+Builder = Callable[[Evidence], Iterable[Block]]
+
 
 @dataclass(frozen=True)
 class Section:
@@ -21,6 +23,11 @@ class Section:
     build: Callable[[Evidence], Iterable[Block]]
     needs: tuple[str, ...] = ()
     """Fields of Evidence that must not be empty, else it is left out."""
+
+
+def section(name: str, title: str, *, place: int, needs: tuple[str, ...] = ()) -> Callable[[Builder], Section]:
+    """A decorator: the function that gives the blocks, as a Section."""
+    return lambda build: Section(name, title, place, build, needs)
 
 
 def sections() -> dict[str, Section]:

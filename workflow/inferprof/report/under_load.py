@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from inferprof.documents import Serving
 from inferprof.documents.serving import Load, Quantile, ServingPolicy
+from inferprof.report import diagnosed
 from inferprof.report.common import NOT_RECORDED, in_ms, optional
-from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Text, missing, number, words
 from inferprof.report.numbers import significant, three_digits
@@ -133,10 +133,8 @@ def _highest(entry: Served) -> tuple[Cell, ...]:
     )
 
 
-def findings(evidence: Evidence, checks: Collection[str]) -> Iterator[Text]:
+def findings(evidence: Evidence, *checks: str) -> Iterator[Text]:
     """What some checks found of cases under load."""
-    for case, document in diagnosed(evidence):
-        for answer in document.answers or ():
-            for finding in answer.findings if answer.check in checks else ():
-                where = f"{case['model']} {case['shape']}, {finding.subject}"
-                yield Text(f"{where}: {finding.reason} {finding.advice}", "item", "warn")
+    for case, finding in diagnosed.findings(evidence, *checks):
+        where = f"{case['model']} {case['shape']}, {finding.subject}"
+        yield Text(f"{where}: {finding.reason} {finding.advice}", "item", "warn")

@@ -17,7 +17,7 @@ import numpy as np
 from inferprof import progress, registry
 from inferprof.case import BATCH, REFERENCE, Shape
 from inferprof.errors import UserError, failures_of
-from inferprof.model import data, emulation, half_overflow, onnx_file, onnx_graph, samples, typed_graph
+from inferprof.model import data, emulation, half_overflow, onnx_file, onnx_graph, onnx_reader, samples, typed_graph
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Feeds, Precision
 from inferprof.sensitivity import causes, measure, switches
@@ -76,7 +76,7 @@ def prepare(request: ConvertRequest, precision: Precision, model: Any = None) ->
 
     if reason := refusal(precision):
         raise UserError(reason)
-    if emulation.uses_half(onnx_graph.read(request.onnx)):
+    if emulation.uses_half(onnx_reader.read(request.onnx)):
         raise UserError(
             f"{request.onnx} computes in half precision by itself, and what a node loses is told against float32; "
             "give the model's fp32 graph"
@@ -96,7 +96,7 @@ def prepare(request: ConvertRequest, precision: Precision, model: Any = None) ->
 
 def _some(units: Sequence[Unit], request: ConvertRequest, precision: Precision) -> Sequence[Unit]:
     if not units:
-        bodies = onnx_graph.in_bodies(onnx_graph.read(request.onnx).graph)
+        bodies = onnx_graph.in_bodies(onnx_reader.read(request.onnx).graph)
         inside = f" outside of the bodies of {some([*bodies])}" if bodies else ""
         raise UserError(
             f"{request.spec.name} has no node that can be in {precision.name}, such as a MatMul or Conv in float32"
@@ -106,7 +106,7 @@ def _some(units: Sequence[Unit], request: ConvertRequest, precision: Precision) 
 
 
 def _tidied(request: ConvertRequest) -> Any:
-    return onnx_file.tidied(onnx_graph.read(request.onnx, external=True))
+    return onnx_file.tidied(onnx_reader.read(request.onnx, external=True))
 
 
 def _quantized(request: ConvertRequest, precision: Precision) -> Any:
@@ -117,7 +117,7 @@ def _quantized(request: ConvertRequest, precision: Precision) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "quantized.onnx")
         precision.convert(dataclasses.replace(request, options=options, out=out))
-        return onnx_graph.read(out, external=True)
+        return onnx_reader.read(out, external=True)
 
 
 def single_samples(spec: ModelSpec, count: int, seed: int) -> list[Feeds]:
@@ -185,7 +185,7 @@ def analyse(request: ConvertRequest, precision: Precision, count: int | None = N
         "joint_db": db(float(losses.joint.mean())),
         "predicted_db": db(float(losses.alone.sum())),
         "additive": additive(losses),
-        "in_bodies": onnx_graph.in_bodies(onnx_graph.outline(request.onnx).graph),
+        "in_bodies": onnx_graph.in_bodies(onnx_reader.outline(request.onnx).graph),
         "reproducible": dict(zip(("alone", "left_out"), losses.reproducible, strict=True)),
         "units": [
             {

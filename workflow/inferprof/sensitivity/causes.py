@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from inferprof.model import accuracy, onnx_graph
+from inferprof.model.operators import integers
 from inferprof.model.products import PRODUCTS
 from inferprof.plugins import Feeds
 from inferprof.sensitivity.switches import Edge, Unit, chained, drop_unread
@@ -128,7 +129,7 @@ def _axes(unit: Unit, edge: Edge, node: Any) -> tuple[int, ...]:
     if unit.op in IMAGES:
         return (1,)
     if edge.place == 0:
-        return (-2,) if onnx_graph.flag(node, "transA") else (-1,)
+        return (-2,) if integers(node).get("transA") else (-1,)
     return (-1, -2) if node.op_type in PRODUCTS else (-1,)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from inferprof.case import REFERENCE
 from inferprof.documents.graph import Node
+from inferprof.grouping import grouped
 from inferprof.machine.peaks import Peaks
 from inferprof.model.operators import bits
 from inferprof.plugins import Precision
@@ -127,9 +128,7 @@ def fastest(every: Sequence[Choice], plain_s: Mapping[str, float], allowed: floa
 
     From the fastest of each unit on, the step to a slower one that saves the most loss for its time is taken first.
     """
-    of_unit: dict[str, list[Choice]] = {}
-    for choice in every:
-        of_unit.setdefault(choice.unit.name, []).append(choice)
+    of_unit = grouped((choice.unit.name, choice) for choice in every)
     now: dict[str, Choice | None] = {}
     for name, given in of_unit.items():
         first = min(given, key=lambda choice: (choice.time_s, choice.loss))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inferprof.grouping import grouped
 from inferprof.model import accuracy, emulation, onnx_graph, typed_graph
 from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS
 from inferprof.model.products import FUSED, PRODUCTS
@@ -60,9 +61,7 @@ def quantized_units(model: Any) -> list[Unit]:
                 owner = _owner(node, readers)
                 nodes[owner.output[0]] = owner
                 edges.setdefault(owner.output[0], []).append(Edge(node.output[0], place, pair[0].input[0], pair))
-    members: dict[str, list[str]] = {}
-    for name in nodes:
-        members.setdefault(_product(name, nodes, edges, producers), []).append(name)
+    members = grouped((_product(name, nodes, edges, producers), name) for name in nodes)
     return [_unit([nodes[name] for name in names], _all(edges, names)) for names in members.values()]
 
 
@@ -177,10 +176,9 @@ def switchable(model: Any, units: Sequence[Unit], *, held: bool = False) -> Any:
     graph = result.graph
     weights = stored(model, units)
     graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
-    at: dict[tuple[str, int], list[tuple[int, Edge]]] = {}
-    for number, unit in enumerate(units):
-        for edge in unit.edges:
-            at.setdefault((edge.node, edge.place), []).append((number, edge))
+    at = grouped(
+        ((edge.node, edge.place), (number, edge)) for number, unit in enumerate(units) for edge in unit.edges
+    )
     nodes = []
     for node in graph.node:
         name = node.output[0] if node.output else ""

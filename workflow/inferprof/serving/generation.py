@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from inferprof.documents.serving import Predicted, Tokens
+from inferprof.grouping import grouped
 from inferprof.queueing import tokens as steps
 from inferprof.queueing.advice import Advice, Lasting
 from inferprof.queueing.policy import Curve, Times
@@ -70,9 +71,10 @@ class Bench(bench.Bench):
 
     def _under_load(self, curve: Curve, run: load.Run) -> Curve:
         """A curve with the times of the steps of a run. Those that it lacks are longer by the ratio of the rest."""
-        seen: Sampled = {}
-        for tokens, taken in steps_of(run, self.server.model.of(run.served.arrived.size).prompts):
-            seen.setdefault(round(2 ** (round(GRID * math.log2(tokens)) / GRID)), []).append(taken)
+        seen = grouped(
+            (round(2 ** (round(GRID * math.log2(tokens)) / GRID)), taken)
+            for tokens, taken in steps_of(run, self.server.model.of(run.served.arrived.size).prompts)
+        )
         enough = {tokens: np.array(taken) for tokens, taken in seen.items() if len(taken) >= ENOUGH}
         if not enough:
             return curve

@@ -19,6 +19,7 @@ from inferprof.case import OF_DUELS, STAGES, Case, require_plain
 from inferprof.documents import NOT_OURS
 from inferprof.documents.record import Array, Boundary, First, Memory, Record, Stage
 from inferprof.errors import UserError
+from inferprof.grouping import grouped
 from inferprof.plugins import BOUNDARIES
 
 if TYPE_CHECKING:
@@ -255,10 +256,9 @@ def paired_without(option: str, options: Options) -> dict[Key, list[Key]]:
     The same: of one machine, model, precision, backend and shape, with equal other options whatever the variants are
     called. A case that has no paired case has no entry. An option that is given counts, also at its default.
     """
-    lacking: defaultdict[tuple[Key, str], list[Key]] = defaultdict(list)
-    for key, given in options.items():
-        if option not in given:
-            lacking[_but_variant(key), but_for(option, given)].append(key)
+    lacking = grouped(
+        ((_but_variant(key), but_for(option, given)), key) for key, given in options.items() if option not in given
+    )
     return {
         key: lacking[same]
         for key, given in options.items()

@@ -69,7 +69,7 @@ def test_a_study_without_a_gpu_has_the_floors_of_all_gpus_and_one_with_a_gpu_non
     results.write("onnx/vit/fp16.b8.cost.json", graph(65 * 10**9, 10**6))
     results.ok("vit/fp16/ort_cpu/default/b8", 10.0)
     results.plan()
-    shown, every = section.build(evidence_of(results))
+    shown, every = section.build.build(evidence_of(results))
     assert isinstance(shown, Table) and isinstance(every, Table)
     row = {column.title: cell for column, cell in zip(shown.columns, shown.rows[0], strict=True)}
     assert (row["model"].value, row["format"].value, row["T4"].text) == ("vit", "fp16", "1.00")
@@ -77,7 +77,7 @@ def test_a_study_without_a_gpu_has_the_floors_of_all_gpus_and_one_with_a_gpu_non
     assert set(section.SHOWN) <= set(NAMED)
     results.ok("vit/fp16/ort_cuda/default/b8", 10.0, gpu=True)
     results.plan()
-    assert section.build(evidence_of(results)) == ()
+    assert section.build.build(evidence_of(results)) == ()
 
 
 def test_a_graph_of_which_no_operator_is_counted_has_no_floor() -> None:

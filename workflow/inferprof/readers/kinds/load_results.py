@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.findings import Answer, Bottleneck, Finding, Total
 from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.units import NS_PER_MS
@@ -227,7 +227,7 @@ _WHERE: Final = Lack("where a request spends its time", "perf_analyzer against T
 
 def read(path: Path) -> Capture:
     """What the results of the last load say. Raises UserError where there are none."""
-    text = unpacked(path).decode("utf-8-sig", errors="replace")
+    text = text_of(path)
     if loads := served(text):
         if not any(load.per_s for load in loads):
             raise UserError(f"{path} is of no answers: perf_analyzer had 0 inferences/s; see the server's log")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.findings import Answer, Finding
 from inferprof.readers import ort_log
 from inferprof.readers.kind import Capture, Kind, Lack, says
@@ -192,7 +192,7 @@ def _lacks(nodes: pd.DataFrame, *, on_gpu: bool, kernels: bool) -> Iterator[Lack
 
 def read_log(path: Path) -> Capture:
     """The placements of each session. Raises UserError for a log that tells none."""
-    made = ort_log.sessions(unpacked(path).decode("utf-8-sig", errors="replace"))
+    made = ort_log.sessions(text_of(path))
     if not made:
         raise UserError(
             f"{path} is a log of ONNX Runtime that tells no placement of nodes: set log_severity_level to 0 (verbose)"

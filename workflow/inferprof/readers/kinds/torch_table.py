@@ -16,7 +16,7 @@ from typing import Any, Final
 import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.findings import Answer, Finding, Gain, Total
 from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.readers.kinds.kineto import RECORD, SHOWN, TIMED
@@ -173,7 +173,7 @@ ALL_ROWS: Final = "key_averages().table(row_limit=-1)"
 def read(path: Path) -> Capture:
     """What the table with most time says. Raises UserError where none has rows, or a cell is no time."""
     try:
-        every = [table for table in tables(unpacked(path).decode("utf-8-sig", "replace")) if table.rows]
+        every = [table for table in tables(text_of(path)) if table.rows]
     except ValueError as error:
         raise UserError(f"{path} is cut short or damaged ({in_one_line(error)}): print the table again") from None
     if not every:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.readers import trtexec_bound
 from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.readers.kinds import nsys_text
@@ -32,7 +32,7 @@ SHAPES: Final = 4
 def read(path: Path) -> Capture:
     """What the last run says that came to its end; the others in a line each. Raises UserError where none ended."""
     try:
-        text = unpacked(path).decode("utf-8-sig", errors="replace")
+        text = text_of(path)
         every = runs(text)
     except ValueError as error:
         raise UserError(

@@ -16,7 +16,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, significant, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits.pareto import BEHIND, BOUNDARY
 from inferprof.tables.records import first_rounds, key_of, rows_of
 
@@ -43,6 +43,7 @@ OF_RANDOM_INPUTS = (
 )
 
 
+@section("accuracy", "Accuracy", place=280)
 def accuracy(evidence: Evidence) -> Sequence[Block]:
     """The table, the reasons of what didn't pass, and what random weights mean for it."""
     fidelities = {pair: fidelity.of(evidence, *pair) for pair in evidence.variants}
@@ -124,14 +125,6 @@ def _sources(evidence: Evidence) -> list[Text]:
     return [Text(f"Computed by {source}: {few(names)}.") for source, names in by_source.items()]
 
 
-ACCURACY = Section(
-    name="accuracy",
-    title="Accuracy",
-    place=280,
-    build=accuracy,
-)
-
-
 PARETO_COLUMNS = (
     *CASE_COLUMNS,
     Column("end_to_end_ms", "end_to_end ms", "number"),
@@ -151,6 +144,7 @@ PARETO_NOTE = (
 )
 
 
+@section("pareto", "Accuracy against speed", place=283, needs=("measured",))
 def pareto(evidence: Evidence) -> Sequence[Block]:
     """The cases on the front and those that are not distinguishable from it; in the CSV all."""
     table = evidence.once(fidelity.standings)
@@ -201,12 +195,3 @@ def _sqnr(row: Mapping[str, Any]) -> Cell:
         return without_number("identical")
     mark: Mark | None = row["accuracy"] if row["accuracy"] in ("warn", "fail") else None
     return number(row["sqnr_db"], three_digits(row["sqnr_db"]), mark)
-
-
-PARETO = Section(
-    name="pareto",
-    title="Accuracy against speed",
-    place=283,
-    build=pareto,
-    needs=("measured",),
-)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from inferprof import registry
 from inferprof.case import EXCLUDED, REFERENCE
 from inferprof.documents.graph import NAN_IN_FP32
+from inferprof.grouping import grouped
 from inferprof.report import answers, fidelity, winner
 from inferprof.report.answers import Answer
 from inferprof.report.common import enumerated, few, name_of, of_rounds, path_of
@@ -15,7 +16,7 @@ from inferprof.report.diagnosed import measured, sentences
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import percent, ratio, significant
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.report.winner import Winner
 from inferprof.tables import summary
 from inferprof.tables.nodes import precision_truth
@@ -49,6 +50,7 @@ NO_GPU = (
 )
 
 
+@section("answer", "Answer", place=10)
 def build(evidence: Evidence) -> Sequence[Block]:
     """The answers, what speaks against them, and the table over all shapes."""
     blocks: list[Block] = []
@@ -105,10 +107,9 @@ def _doubted(evidence: Evidence) -> Iterator[str]:
 
 def _passed_over(evidence: Evidence, winners: list[Winner]) -> list[Block]:
     """Faster cases whose accuracy fails, each once with the shapes where it would have won."""
-    shapes: dict[tuple[str, str, str], list[str]] = {}
-    for best in winners:
-        if row := best.rejected:
-            shapes.setdefault((row["model"], name_of(row), row["precision"]), []).append(best.shape)
+    shapes = grouped(
+        ((row["model"], name_of(row), row["precision"]), best.shape) for best in winners if (row := best.rejected)
+    )
     return [
         Text(
             f"Passed over: {model} {name} is faster at {few(where)}. Its accuracy is not acceptable: "
@@ -232,11 +233,3 @@ def _counts(evidence: Evidence) -> str:
     names["broken"] = "without a record"
     parts = [f"{counts[key]} {name}" for key, name in names.items() if counts.get(key)]
     return f"{counted(sum(counts.values()), 'case')}: {', '.join(parts) or 'none'}."
-
-
-SECTION = Section(
-    name="answer",
-    title="Answer",
-    place=10,
-    build=build,
-)

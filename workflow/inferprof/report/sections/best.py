@@ -10,7 +10,7 @@ from inferprof.documents.trail import Step
 from inferprof.report import searched
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, words
-from inferprof.report.section import Section
+from inferprof.report.section import section
 
 COLUMNS: Final = (
     Column("model", "model"),
@@ -36,6 +36,7 @@ NOT_PREDICTED: Final = "no check predicted it"
 NOT_MEASURED: Final = "it was not measured in a duel"
 
 
+@section("best", "The search for the best case", place=41)
 def build(evidence: Evidence) -> Sequence[Block]:
     """A sentence for each model that was searched, and a row for each step. Empty where none was."""
     trails = [search.content for search in evidence.searches if search.content]
@@ -73,11 +74,3 @@ def _row(trail: Trail, step: Step) -> tuple[Cell, ...]:
 
 def _percent(share: float | None, reason: str) -> Cell:
     return missing(reason) if share is None else number(100 * share, f"{100 * share:.1f}")
-
-
-SECTION = Section(
-    name="best",
-    title="The search for the best case",
-    place=41,
-    build=build,
-)

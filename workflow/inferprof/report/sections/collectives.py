@@ -13,7 +13,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import three_digits
 from inferprof.report.profiled import Profile, profiles
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits import scaling
 from inferprof.tables.trace.collectives import ALL, LEVEL, iterations_of
 from inferprof.units import MEGA
@@ -65,6 +65,7 @@ NO_SIZES: Final = "the tool tells no sizes of messages"
 NO_LINKS: Final = "no links.json with this operation and size"
 
 
+@section("collectives", "Waiting and transfer between GPUs", place=155)
 def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where no GPU communicated with another."""
     talking = [profile for profile in profiles(evidence) if profile.frame["level"].eq(LEVEL).any()]
@@ -155,11 +156,3 @@ def _link(evidence: Evidence, operation: str, row: Row) -> float | None:
         return None
     alone = scaling.message_ns(links, operation, row["message_total"] / row["calls"])
     return row["bus_total"] / row["calls"] / alone if alone else None
-
-
-SECTION = Section(
-    name="collectives",
-    title="Waiting and transfer between GPUs",
-    place=155,
-    build=build,
-)

@@ -16,7 +16,7 @@ from inferprof.report.fields import CASE, Field, csv_of, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant
 from inferprof.report.profiled import Profile, first_of, profiles
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.counters import ncu_rules
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.counters.ncu_timeline import against_timeline
@@ -64,6 +64,7 @@ NO_STALL: Final = "no warp waited, or ncu did not count it"
 NO_RULE: Final = "no rule of NVIDIA's expects a shorter run time"
 
 
+@section("counters", "Counters", place=170, needs=("profiles",))
 def counters(evidence: Evidence) -> Sequence[Block]:
     """Durations and loads, then limits, waits and advice; the refusals below. Empty where ncu is not in the study."""
     seen = profiles(evidence, registry.counters())
@@ -231,15 +232,6 @@ def _words(text: Any, reason: str) -> Cell:
     return words(text) if isinstance(text, str) else missing(reason)
 
 
-COUNTERS = Section(
-    name="counters",
-    title="Counters",
-    place=170,
-    build=counters,
-    needs=("profiles",),
-)
-
-
 APART: Final = ("theirs alone", "ours alone")
 RULES_LIMIT: Final = 20
 SILENT: Final = "no rule of NVIDIA's spoke of it"
@@ -265,6 +257,7 @@ RULES_NOTE: Final = (
 )
 
 
+@section("rules", "NVIDIA's rules and ours", place=180, needs=("profiles",))
 def rules(evidence: Evidence) -> Sequence[Block]:
     """The disagreements, and every rule that expects a gain in a CSV; empty where ncu has told of no rules."""
     results = [
@@ -285,12 +278,3 @@ def rules(evidence: Evidence) -> Sequence[Block]:
 
 def _gain(row: Mapping[str, Any]) -> Cell:
     return number(row["rule_percent"], f"{row['rule_percent']:.0f}") if row["rule"] else missing(SILENT)
-
-
-RULES = Section(
-    name="rules",
-    title="NVIDIA's rules and ours",
-    place=180,
-    build=rules,
-    needs=("profiles",),
-)

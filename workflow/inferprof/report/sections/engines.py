@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from inferprof.documents import Trtexec
 from inferprof.documents.engine import ClockComparison
+from inferprof.grouping import grouped
 from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
@@ -28,7 +29,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, ms, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import count, percent, significant, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.nodes import engine_layers
 from inferprof.tables.records import key_of, rows_of
 
@@ -82,6 +83,7 @@ REBUILDS = (
 )
 
 
+@section("engines", "Engines", place=300)
 def engines(evidence: Evidence) -> Sequence[Block]:
     """The table, then the messages of failed builds, each once."""
     if not evidence.engines:
@@ -89,11 +91,11 @@ def engines(evidence: Evidence) -> Sequence[Block]:
     listings = [engine.build.content.layers if engine.build.content else () for engine in evidence.engines]
     kernels = [engine_layers.of_build(listing) for listing in listings]
     rows = tuple(tuple(_row(engine, of_it)) for engine, of_it in zip(evidence.engines, kernels, strict=True))
-    by_reason: dict[str, list[str]] = {}
-    for engine in evidence.engines:
-        if failure := _failure(engine):
-            name = f"{engine.machine} {path_of(dataclasses.asdict(engine.case))}"
-            by_reason.setdefault(failure, []).append(name)
+    by_reason = grouped(
+        (failure, f"{engine.machine} {path_of(dataclasses.asdict(engine.case))}")
+        for engine in evidence.engines
+        if (failure := _failure(engine))
+    )
     failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
     foreign = any(engine.machine != evidence.machine for engine in evidence.engines)
     note = AHEAD if foreign else ""
@@ -152,14 +154,6 @@ def _row(engine: Engine, kernels: pd.DataFrame) -> list[Cell]:
     ]
 
 
-ENGINES = Section(
-    name="engines",
-    title="Engines",
-    place=300,
-    build=engines,
-)
-
-
 CLOCK_COLUMNS = [
     *(Column(column.key, column.title, hidden=column.key == "backend") for column in CASE_COLUMNS),
     Column("end_to_end_ms", "end_to_end", "number"),
@@ -179,6 +173,7 @@ CLOCK_NOTE = (
 )
 
 
+@section("second_clock", "trtexec beside our clock", place=310, needs=("second_clocks",))
 def second_clock(evidence: Evidence) -> Sequence[Block]:
     """A row per engine that trtexec was asked to run; where it is not compared, why."""
     whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
@@ -211,12 +206,3 @@ def _clock_cells(row: dict[str, Any], end_to_end_ms: float | None) -> list[Cell]
         words(content.version),
         words(row["file"]),
     ]
-
-
-SECOND_CLOCK = Section(
-    name="second_clock",
-    title="trtexec beside our clock",
-    place=310,
-    build=second_clock,
-    needs=("second_clocks",),
-)

@@ -12,7 +12,7 @@ from inferprof.report.common import few, in_us, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import significant
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.words import counted
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))
@@ -24,6 +24,7 @@ BANDWIDTH_COLUMNS = (
 NULL = "not known"
 
 
+@section("environment", "Environment", place=350)
 def build(evidence: Evidence) -> Sequence[Block]:
     """Every fact of environment.json, then revisions and start times of the records."""
     blocks: list[Block] = []
@@ -102,11 +103,3 @@ def _records(evidence: Evidence) -> list[Block]:
     if len(revisions) > 1:
         blocks.append(Text("The records come from different revisions of this code.", mark="warn"))
     return blocks
-
-
-SECTION = Section(
-    name="environment",
-    title="Environment",
-    place=350,
-    build=build,
-)

@@ -20,7 +20,7 @@ from inferprof.report.fields import CASE, Field, Unit, csv_of, in_unit, percent,
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import count, microseconds
 from inferprof.report.profiled import Profile, caution, first_of
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, alike, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
@@ -79,6 +79,7 @@ LOOP_NOTE = (
 )
 
 
+@section("fallback", "What falls back", place=250)
 def build(evidence: Evidence) -> Sequence[Block]:
     """Findings first, then the fallbacks, the partitions and the loops; empty where there is none of them."""
     seen = first_of(evidence, registry.sessions())
@@ -233,11 +234,3 @@ def _operator(evidence: Evidence, profile: Profile) -> str:
     document = evidence.partitions.get((profile.case["model"], profile.case["precision"]))
     candidates = document.content.in_loops if document and document.content else []
     return candidates[0] if len(candidates) == 1 else f"one of {few(candidates)}" if candidates else "a region"
-
-
-SECTION = Section(
-    name="fallback",
-    title="What falls back",
-    place=250,
-    build=build,
-)

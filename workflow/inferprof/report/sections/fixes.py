@@ -11,7 +11,7 @@ from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, in_ms
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
 from inferprof.report.numbers import milliseconds
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables import tries
 from inferprof.tables.records import KEY, Key, options_of
 from inferprof.units import NS_PER_MS
@@ -48,6 +48,7 @@ CALIBRATION_NOTE: Final = (
 )
 
 
+@section("fixes", "Fixes that were tried", place=40)
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per pair of cases, and how good the predictions were elsewhere. Empty where no fix was tried."""
     pairs = sorted(tries.pairs(options_of(evidence.records)), key=lambda pair: _place(evidence, pair[1]))
@@ -110,11 +111,3 @@ def _calibrated(row: Mapping[str, Any]) -> Iterator[Cell]:
     yield number(row["inside"], str(row["inside"]))
     yield number(100 * row["inside"] / row["tries"], f"{100 * row['inside'] / row['tries']:.0f}")
     yield missing("a loss was possible") if row["width"] is None else number(row["width"], f"{row['width']:.2f}×")
-
-
-SECTION = Section(
-    name="fixes",
-    title="Fixes that were tried",
-    place=40,
-    build=build,
-)

@@ -13,7 +13,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, percent, text
 from inferprof.report.model import Block, Cell, Column, Table, missing, words
 from inferprof.report.profiled import Profile, caution, first_of
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import key_of, rows_of
 
@@ -48,6 +48,7 @@ NOTE = (
 )
 
 
+@section("formats", "Number formats that ran", place=200, needs=("profiles",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per case whose kernels or layers were timed; what ran otherwise than asked is in a CSV."""
     seen = first_of(evidence, registry.timing(), lambda profile: kernel_formats.tells(profile.frame))
@@ -104,12 +105,3 @@ def _wrong(profile: Profile, kernels: pd.DataFrame) -> list[dict[str, Any]]:
 def _or(name: Any, nothing: str) -> str:
     """NaN is how a frame says "missing"."""
     return name if isinstance(name, str) else nothing
-
-
-SECTION = Section(
-    name="formats",
-    title="Number formats that ran",
-    place=200,
-    build=build,
-    needs=("profiles",),
-)

@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from inferprof.documents.serving import Load
 from inferprof.report import under_load
-from inferprof.report.common import CASE_COLUMNS, FEW, in_mib, in_ms, optional, scaled
-from inferprof.report.diagnosed import diagnosed
+from inferprof.report.common import CASE_COLUMNS, FEW, in_mib, in_ms, name_of, optional, scaled
+from inferprof.report.diagnosed import findings
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.report.under_load import HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 from inferprof.tables.limits import generation, saturation
 from inferprof.tables.limits.generation import Requests, Step
 from inferprof.tables.records import CASE_KEY
 
-STEP_CHECKS: Final = frozenset({"host_bound_decode", "prefill_blocks_decode", "memory_bounds_batch"})
+STEP_CHECKS: Final = ("host_bound_decode", "prefill_blocks_decode", "memory_bounds_batch")
 NO_BANDWIDTH: Final = "the bandwidth of this machine's memory is not known: inferprof ceilings"
 NO_PEAK: Final = "the peak of this format on this machine is not known: inferprof ceilings"
 STEPS: Final = (
@@ -73,6 +73,7 @@ GAINS_NOTE: Final = (
 NEVER: Final = "the cache grows with the batch and takes longer than the products at any"
 
 
+@section("generation", "Prefill and decode", place=28, needs=("records",))
 def prefill_and_decode(evidence: Evidence) -> Sequence[Block]:
     """Empty where no model has a KV cache."""
     steps = generation.steps(evidence.ok, evidence.latency, evidence.roofs)
@@ -91,11 +92,9 @@ def prefill_and_decode(evidence: Evidence) -> Sequence[Block]:
 
 def _findings(evidence: Evidence) -> Iterator[Text]:
     """What the checks of generation found."""
-    for case, document in diagnosed(evidence):
-        for answer in document.answers or ():
-            for finding in answer.findings if answer.check in STEP_CHECKS else ():
-                name = f"{case['model']} {case['precision']}/{case['backend']}/{case['variant']} {case['shape']}"
-                yield Text(f"{name}: {finding.reason} {finding.advice}", "item", "warn")
+    for case, finding in findings(evidence, *STEP_CHECKS):
+        name = f"{case['model']} {name_of(case)} {case['shape']}"
+        yield Text(f"{name}: {finding.reason} {finding.advice}", "item", "warn")
 
 
 def _turns(turn: tuple[Any, int, Sequence[Any]]) -> Text:
@@ -166,12 +165,6 @@ def _gains(step: Step) -> tuple[Cell, ...]:
     )
 
 
-GENERATION = Section(
-    name="generation", title="Prefill and decode", place=28, build=prefill_and_decode, needs=("records",)
-)
-
-
-LOAD_CHECKS: Final = frozenset({"serving_rate"})
 LOADS: Final = (
     *under_load.HEAD,
     Column("rate_per_s", "rate/s", "number"),
@@ -212,11 +205,12 @@ TOKENS_NOTE: Final = (
 )
 
 
+@section("answering", "Generative models under load", place=29, needs=("served",))
 def answering(evidence: Evidence) -> Sequence[Block]:
     """Empty where no generative model was put under load."""
     served = under_load.served(evidence, generates=True)
     loads = under_load.loads(served)
-    blocks: list[Block] = [*_most(served), *under_load.findings(evidence, LOAD_CHECKS)]
+    blocks: list[Block] = [*_most(served), *under_load.findings(evidence, "serving_rate")]
     if loads:
         rows = tuple(_answered(*pair) for pair in loads)
         blocks.append(Table("answering", "Predicted and measured", LOADS, rows, LOADS_NOTE, groups=3))
@@ -285,8 +279,3 @@ def _tokens_of(served: Served, load: Load) -> tuple[Cell, ...]:
 
 def _predicted(predicted: Mapping[str, Mapping[str, float]], what: str, name: str) -> Cell:
     return in_ms(predicted.get(what, {}).get(name), NO_RUN)
-
-
-ANSWERING = Section(
-    name="answering", title="Generative models under load", place=29, build=answering, needs=("served",)
-)

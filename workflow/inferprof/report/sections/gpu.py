@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from inferprof.documents.telemetry import Energy, Gauges
 from inferprof.findings import END_TO_END
+from inferprof.grouping import grouped
 from inferprof.report.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, words
 from inferprof.report.numbers import significant, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.records import key_of, rows_of
 
 UNTOLD = "NVML does not tell it"
@@ -33,16 +34,18 @@ NOTE = (
     "was loaded; the worst round's throttled share of samples and number of other processes on the GPU. W and energy "
     "are the board's, over the back to back loop."
 )
-Round = Mapping[str, Any]
+Round = dict[str, Any]
 """A row of Evidence.records."""
 
 
+@section("gpu", "GPU telemetry", place=260)
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per case whose records have samples, then what was not as it should be."""
-    cases: dict[tuple[str, ...], list[Round]] = {}
-    for row in rows_of(evidence.records):
-        if (telemetry := row["record"].telemetry) and telemetry.summary:
-            cases.setdefault(key_of(row), []).append(row)
+    cases = grouped(
+        (key_of(row), row)
+        for row in rows_of(evidence.records)
+        if (telemetry := row["record"].telemetry) and telemetry.summary
+    )
     if not cases:
         return (Text(f"Not measured: {_why(evidence)}."),)
     order = evidence.order
@@ -101,10 +104,6 @@ def _energy(energies: list[Energy]) -> list[Cell]:
     ]
 
 
-def _of(energies: list[Energy], key: str) -> list[float]:
-    return [value for energy in energies if (value := getattr(energy, key)) is not None]
-
-
 def _median(values: Iterable[float]) -> float | None:
     measured = list(values)
     return statistics.median(measured) if measured else None
@@ -123,11 +122,3 @@ def _doubts(cases: list[list[Round]]) -> list[Block]:
         Text(f"{doubt}: {enumerated(names, len(cases), 'csv/telemetry.csv')}.", "item", "warn")
         for doubt, names in doubtful.items()
     ]
-
-
-SECTION = Section(
-    name="gpu",
-    title="GPU telemetry",
-    place=260,
-    build=build,
-)

@@ -11,7 +11,7 @@ from inferprof.machine import peaks
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import mebibytes, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables import roofs
 from inferprof.tables.limits import gpu_floors
 from inferprof.tables.limits.gpu_floors import Floor
@@ -55,6 +55,7 @@ SMALL_NS: Final = 1e4
 """Ours: below it times are in µs."""
 
 
+@section("gpu_floors", "What GPUs would need at least", place=25)
 def build(evidence: Evidence) -> Sequence[Block]:
     """The GPUs that are asked for most, and a CSV of all; nothing where the study ran on a GPU."""
     if roofs.gpu_in_use(evidence.environment.content) or evidence.measured["device_ms"].notna().any():
@@ -105,11 +106,3 @@ def _time(floor: Floor, ns_per_unit: float = NS_PER_MS) -> Cell:
 def _row(floor: Floor) -> list[Cell]:
     limit = missing(floor.not_known) if floor.ns is None else words(floor.limit or "nothing")
     return [words(floor.gpu.gpu), _time(floor), limit, words(floor.gpu.url)]
-
-
-SECTION = Section(
-    name="gpu_floors",
-    title="What GPUs would need at least",
-    place=25,
-    build=build,
-)

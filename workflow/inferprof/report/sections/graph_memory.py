@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from inferprof.report.common import by_case, name_of, optional, path_of
-from inferprof.report.diagnosed import diagnosed
+from inferprof.report.diagnosed import findings
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, mib, ms, plain, table_of, text
 from inferprof.report.model import Block, Column, Text, words
 from inferprof.report.numbers import three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables import graph_memory
 from inferprof.tables.records import KEY, rows_of
 from inferprof.units import MIB, NS_PER_US
@@ -85,6 +85,7 @@ SEGMENTS: Final = (
 )
 
 
+@section("graph_memory", "Memory of CUDA graphs", place=80, needs=("records",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where no variant has `graphs`."""
     records = evidence.records[evidence.records["status"] == "ok"].drop_duplicates(KEY)
@@ -108,11 +109,9 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _found(evidence: Evidence) -> Iterator[Text]:
     """What the check of this memory says of each case."""
-    for case, document in diagnosed(evidence):
-        for answer in document.answers or ():
-            for finding in answer.findings if answer.check == CHECK else ():
-                where = f"{name_of(case)} {case['shape']}, {finding.subject}"
-                yield Text(f"{where}: {finding.reason}; {finding.advice}.", "item")
+    for case, finding in findings(evidence, CHECK):
+        where = f"{name_of(case)} {case['shape']}, {finding.subject}"
+        yield Text(f"{where}: {finding.reason}; {finding.advice}.", "item")
 
 
 def _lacking(wholes: list[dict[str, Any]]) -> list[Text]:
@@ -129,12 +128,3 @@ def _bought(row: Mapping[str, Any]) -> float | None:
     """µs per MiB."""
     saved, added = row["saved_ns"], row["added"]
     return saved / NS_PER_US / (added / MIB) if saved is not None and added else None
-
-
-SECTION = Section(
-    name="graph_memory",
-    title="Memory of CUDA graphs",
-    place=80,
-    build=build,
-    needs=("records",),
-)

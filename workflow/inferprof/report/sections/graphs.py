@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from inferprof.documents import Audit, Convert
+from inferprof.grouping import grouped
 from inferprof.report.common import NO_FILE, few, in_mib, onnx_bytes, optional
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import mebibytes
-from inferprof.report.section import Section
+from inferprof.report.section import section
 
 MODEL_COLUMNS = (
     Column("model", "model"),
@@ -23,15 +24,17 @@ MODEL_COLUMNS = (
 )
 
 
+@section("models", "Models and number formats", place=270)
 def models(evidence: Evidence) -> Sequence[Block]:
     """One row per ONNX file, then what is not reproducible."""
     documents = {pair: evidence.documents[(*pair, "convert")] for pair in evidence.variants}
     rows = tuple(tuple(_model(evidence, *pair, document)) for pair, document in documents.items())
     blocks: list[Block] = [Table("models", "", MODEL_COLUMNS, rows, groups=1)]
-    unlike: dict[str, list[str]] = {}
-    for (model, precision), document in documents.items():
-        for what in (document.content and document.content.not_reproducible) or ():
-            unlike.setdefault(what, []).append(f"{model} {precision}")
+    unlike = grouped(
+        (what, f"{model} {precision}")
+        for (model, precision), document in documents.items()
+        for what in (document.content and document.content.not_reproducible) or ()
+    )
     blocks += [
         Text(f"{few(names)}: not reproducible to the bit: {what}.", "item", "warn") for what, names in unlike.items()
     ]
@@ -61,14 +64,6 @@ def _how(content: Convert) -> str:
     return ", ".join(part for part in parts if part) or "not recorded"
 
 
-MODELS = Section(
-    name="models",
-    title="Models and number formats",
-    place=270,
-    build=models,
-)
-
-
 AUDIT_COLUMNS = (
     Column("model", "model"),
     Column("precision", "precision"),
@@ -87,6 +82,7 @@ AUDIT_COLUMNS = (
 )
 
 
+@section("graphs", "What the graphs compute in", place=290)
 def graphs(evidence: Evidence) -> Sequence[Block]:
     """One row per ONNX file, then the advice; advice that several formats or models share stands once."""
     documents = {pair: evidence.documents[(*pair, "audit")] for pair in evidence.variants}
@@ -95,13 +91,12 @@ def graphs(evidence: Evidence) -> Sequence[Block]:
         "Wider products: matrix products and convolutions that compute in more bits than the format promises. "
         "Types under a thousandth of the whole are left out."
     )
-    shared: dict[tuple[str, str], list[str]] = {}
-    for (model, precision), document in documents.items():
-        for line in (document.content and document.content.advice) or ():
-            shared.setdefault((model, line), []).append(precision)
-    alike: dict[tuple[str, str], list[str]] = {}
-    for (model, line), precisions in shared.items():
-        alike.setdefault((", ".join(precisions), line), []).append(model)
+    shared = grouped(
+        ((model, line), precision)
+        for (model, precision), document in documents.items()
+        for line in (document.content and document.content.advice) or ()
+    )
+    alike = grouped(((", ".join(precisions), line), model) for (model, line), precisions in shared.items())
     advice = [
         Text(f"{', '.join(models)} {precisions}: {line}", "item") for (precisions, line), models in alike.items()
     ]
@@ -137,11 +132,3 @@ def _joined(parts: Mapping[str, float] | None, write: Callable[[float], str]) ->
     parts = parts or {}
     total = sum(parts.values())
     return ", ".join(f"{name} {write(value)}" for name, value in parts.items() if value >= total / 1000)
-
-
-GRAPHS = Section(
-    name="graphs",
-    title="What the graphs compute in",
-    place=290,
-    build=graphs,
-)

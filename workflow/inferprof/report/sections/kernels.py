@@ -17,7 +17,7 @@ from inferprof.report.fields import CASE, csv_of, kernel, ms, plain, table_of, t
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import count, ratio
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.records import Key, key_of, options_of, paired_without, rows_of
 from inferprof.tables.trace.kernel_class import KernelClass
 from inferprof.tables.trace.kernel_compare import by_class, side_by_side
@@ -44,6 +44,7 @@ KERNELS = (
 )
 
 
+@section("kernels", "Kernels", place=160, needs=("profiles",))
 def kernels(evidence: Evidence) -> Sequence[Block]:
     """Classes, then the longest kernels; empty where no kernel was traced."""
     seen = chosen(evidence, "kernel")
@@ -98,15 +99,6 @@ def _percent(value: float) -> Cell:
     return number(value, f"{value:.1f}")
 
 
-KERNELS_OF_CASES = Section(
-    name="kernels",
-    title="Kernels",
-    place=160,
-    build=kernels,
-    needs=("profiles",),
-)
-
-
 Pair = tuple[Profile, Profile]
 
 ON_THE_PAGE = 8
@@ -130,6 +122,7 @@ BY_CLASS = (*PAIR, text("class", of="kernel_class"), *AMOUNTS)
 BY_NAME = (*PAIR, text("kernel", of="name"), text("class", of="kernel_class"), text("status"), *AMOUNTS)
 
 
+@section("kernel_pairs", "Kernels of two cases", place=190, needs=("profiles",))
 def kernel_pairs(evidence: Evidence) -> Sequence[Block]:
     """A row per pair, those that changed most first; by class and by name in the CSVs."""
     paired = pairs(chosen(evidence, "kernel"), paired_without(QUANTIZE, options_of(evidence.records)))
@@ -206,12 +199,3 @@ def _summary(pair: Pair, classes: pd.DataFrame, names: pd.DataFrame) -> dict[str
         "largest": f"{largest['kernel_class']} {percent:+.0f}%",
         **{word: int(status.get(word, 0)) for word in ("new", "gone")},
     }
-
-
-KERNEL_PAIRS = Section(
-    name="kernel_pairs",
-    title="Kernels of two cases",
-    place=190,
-    build=kernel_pairs,
-    needs=("profiles",),
-)

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from inferprof.case import Shape
 from inferprof.report import host
-from inferprof.report.common import (
-    CASE_COLUMNS,
-    FEW,
-    by_case,
-    case_cells,
-    enumerated,
-    in_ms,
-    optional,
-    path_of,
-    sources_of,
-    table,
-)
+from inferprof.report.common import FEW, by_case, enumerated, in_ms, path_of, sources_of
 from inferprof.report.evidence import Evidence
+from inferprof.report.fields import CASE, Field, Fields, Named, ms, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, significant
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import key_of, rows_of
+from inferprof.units import NS_PER_S
 
 TITLES = {
     "end_to_end": "end_to_end: host arrays in, host arrays out. The boundary for comparing with a CPU",
@@ -33,30 +24,38 @@ TITLES = {
     "call": "call, host call to synchronised with inputs bound",
 }
 ALL_OF_THEM = "all in the CSV of each boundary"
-LATENCY_COLUMNS = [
-    *CASE_COLUMNS,
-    Column("median_ms", "median ms", "number"),
-    Column("interval", "±", "number"),
-    Column("samples", "n", "number"),
-    Column("p99_ms", "p99 ms", "number"),
-    Column("items_per_s", "items/s", "number"),
-    Column("low_ms", "low ms", "number", hidden=True),
-    Column("high_ms", "high ms", "number", hidden=True),
-    Column("p90_ms", "p90 ms", "number", hidden=True),
-    Column("p95_ms", "p95 ms", "number", hidden=True),
-    Column("p99_9_ms", "p99.9 ms", "number", hidden=True),
-    Column("min_ms", "min ms", "number", hidden=True),
-    Column("mean_ms", "mean ms", "number", hidden=True),
-    Column("cov", "CoV", "number", hidden=True),
-    Column("rounds", "rounds", "number", hidden=True),
-    Column("stopped_by", "stopped by", hidden=True),
-    Column("settled", "settled", hidden=True),
-    Column("drift", "drift", "number", hidden=True),
-    Column("doubt", "doubt", hidden=True),
-]
 NOTE = "n: samples of all rounds. *: in doubt, and no headline is made of it: column doubt of the CSV."
 
 
+def _tail(name: str, title: str, *, hidden: bool = True) -> Field[Named]:
+    """A percentile, which needs samples beyond it."""
+    return ms(name, title, f"fewer than {samples_needed(PERCENTILES[name])} samples", of=name, hidden=hidden)
+
+
+FIELDS: Final[Fields] = (
+    *CASE,
+    Field(Column("median_ms", "median ms", "number"), lambda row: _median(row)),
+    Field(Column("interval", "±", "number"), lambda row: _interval(row)),
+    plain("samples", "n", "{:,}".format, of="n"),
+    _tail("p99", "p99 ms", hidden=False),
+    plain("items_per_s", "items/s", significant),
+    ms("low", "low ms", FEW, of="low", hidden=True),
+    ms("high", "high ms", FEW, of="high", hidden=True),
+    _tail("p90", "p90 ms"),
+    _tail("p95", "p95 ms"),
+    _tail("p99_9", "p99.9 ms"),
+    ms("min", "min ms", of="min", hidden=True),
+    ms("mean", "mean ms", of="mean", hidden=True),
+    plain("cov", "CoV", significant, FEW, hidden=True),
+    plain("rounds", hidden=True),
+    text("stopped_by", "stopped by", hidden=True),
+    text("settled", hidden=True),
+    Field(Column("drift", "drift", "number", hidden=True), lambda row: _drift(row)),
+    Field(Column("doubt", "doubt", hidden=True), lambda row: words(row["doubt"] or "")),
+)
+
+
+@section("latency", "Latency", place=60)
 def build(evidence: Evidence) -> Sequence[Block]:
     """A table for each boundary, how steady the host was, and what speaks against single values."""
     blocks: list[Block] = []
@@ -75,9 +74,10 @@ def _latency(evidence: Evidence, boundary: str, title: str) -> list[Block]:
     if measured:
         sources = sources_of(evidence)
         rows = [
-            _row(row, sources[key_of(row)]) for row in by_case(measured, evidence.order, lambda row: row["median"])
+            {**row, "file": sources[key_of(row)], "items_per_s": _rate(row)}
+            for row in by_case(measured, evidence.order, lambda row: row["median"])
         ]
-        body = table(boundary, title, LATENCY_COLUMNS, rows, NOTE)
+        body = table_of(boundary, title, FIELDS, rows, NOTE)
         blocks.append(dataclasses.replace(body, csv_only=boundary == "call"))
     blocks += _not_measured(frame, boundary)
     return blocks
@@ -92,34 +92,24 @@ def _not_measured(frame: Any, boundary: str) -> list[Block]:
     ]
 
 
-def _row(row: dict[str, Any], source: str) -> list[Cell]:
-    def ms(key: str) -> Cell:
-        few = f"fewer than {samples_needed(PERCENTILES[key])} samples" if key in PERCENTILES else FEW
-        return in_ms(row[key], few)
+def _rate(row: Named) -> float:
+    return float(Shape.parse(row["shape"]).batch / row["median"] * NS_PER_S)
 
-    low, high = ms("low"), ms("high")
-    spread = missing(FEW) if low.missing else words(half_width(row["median"], row["low"], row["high"]))
-    rate = Shape.parse(row["shape"]).batch / row["median"] * 1e9
-    median = dataclasses.replace(ms("median"), file=source)
-    if row["doubt"]:
-        median = dataclasses.replace(median, text=f"{median.text}*", mark="warn")
-    return [
-        *case_cells(row),
-        median,
-        spread,
-        number(row["n"], f"{row['n']:,}"),
-        ms("p99"),
-        number(rate, significant(rate)),
-        low,
-        high,
-        *(ms(key) for key in ("p90", "p95", "p99_9", "min", "mean")),
-        optional(row["cov"], significant, FEW),
-        number(row["rounds"], str(row["rounds"])),
-        words(row["stopped_by"]),
-        words(row["settled"]),
-        without_number("none found") if row["drift"] is None else number(row["drift"], f"{row['drift']:+.1%}"),
-        words(row["doubt"] or ""),
-    ]
+
+def _median(row: Named) -> Cell:
+    """Marked where it is in doubt."""
+    cell = dataclasses.replace(in_ms(row["median"]), file=row["file"])
+    return dataclasses.replace(cell, text=f"{cell.text}*", mark="warn") if row["doubt"] else cell
+
+
+def _interval(row: Named) -> Cell:
+    if in_ms(row["low"]).missing:
+        return missing(FEW)
+    return words(half_width(row["median"], row["low"], row["high"]))
+
+
+def _drift(row: Named) -> Cell:
+    return without_number("none found") if row["drift"] is None else number(row["drift"], f"{row['drift']:+.1%}")
 
 
 def _doubts(evidence: Evidence) -> list[Block]:
@@ -140,11 +130,3 @@ def _doubts(evidence: Evidence) -> list[Block]:
         Text(f"{doubt}: {enumerated(names, len(measured), ALL_OF_THEM)}.", "item", "warn")
         for doubt, names in concerned.items()
     ]
-
-
-SECTION = Section(
-    name="latency",
-    title="Latency",
-    place=60,
-    build=build,
-)

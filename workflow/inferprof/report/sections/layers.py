@@ -8,13 +8,14 @@ from typing import Any
 import pandas as pd
 
 from inferprof import registry
+from inferprof.grouping import grouped
 from inferprof.report.common import few, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, csv_of, percent, plain, table_of, text, us
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, words
 from inferprof.report.numbers import count, microseconds
 from inferprof.report.profiled import Profile, profiles
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
 from inferprof.tables.records import key_of, rows_of
 from inferprof.words import counted
@@ -74,6 +75,7 @@ SHARES_NOTE = (
 )
 
 
+@section("layers", "Layers", place=210, needs=("profiles",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """How much of the kernels' time is told, the longest layers, and what is in them; empty without engines."""
     seen = cases(evidence)
@@ -102,9 +104,10 @@ def _rows(tables: Iterable[tuple[Profile, pd.DataFrame]]) -> list[dict[str, Any]
 
 def cases(evidence: Evidence) -> list[Profile]:
     """One profile per case, with the rows of both tools."""
-    by_key: dict[tuple[str, ...], list[Profile]] = {}
-    for profile in profiles(evidence, registry.tools(lambda profiler: profiler.owner == "layer")):
-        by_key.setdefault(key_of(profile.case), []).append(profile)
+    by_key = grouped(
+        (key_of(profile.case), profile)
+        for profile in profiles(evidence, registry.tools(lambda profiler: profiler.owner == "layer"))
+    )
     return [
         Profile(some[0].case, "+".join(part.tool for part in some), pd.concat([part.frame for part in some]))
         for some in by_key.values()
@@ -166,12 +169,3 @@ def short(name: str) -> str:
         return name
     half = (NAME_LENGTH - 1) // 2
     return f"{name[:half]}…{name[half + 1 - NAME_LENGTH :]}"
-
-
-SECTION = Section(
-    name="layers",
-    title="Layers",
-    place=210,
-    build=build,
-    needs=("profiles",),
-)

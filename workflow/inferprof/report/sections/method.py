@@ -10,7 +10,7 @@ from inferprof.report.common import braced, few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Column, Table, Text, number, words
 from inferprof.report.numbers import percent
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables import gate
 from inferprof.tables.records import CASE_KEY, rows_of
@@ -23,6 +23,7 @@ KIND_COLUMNS = (Column("pattern", "path under results/"), Column("count", "files
 FILE_COLUMNS = (Column("file", "file under results/", "path"),)
 
 
+@section("method", "Method", place=360)
 def method(evidence: Evidence) -> Sequence[Block]:
     """The rules that the tables above follow."""
     stopped = sorted({str(how) for how in evidence.latency["stopped_by"] if how})
@@ -54,6 +55,7 @@ def _rounds(evidence: Evidence) -> str:
     return f"{counted(evidence.rounds, 'round')} per case."
 
 
+@section("reproduce", "How to reproduce", place=370)
 def reproduce(evidence: Evidence) -> Sequence[Block]:
     """The commands that measure all of it, or one case, again; on which code and machine it was measured."""
     config = f"results/reports/{evidence.study}/config.json"
@@ -85,6 +87,7 @@ def _own_files(evidence: Evidence) -> Iterator[str]:
         yield f"Models: {listed}. These files are neither among the results nor in a bundle of them."
 
 
+@section("files", "The file behind each number", place=380)
 def files(evidence: Evidence) -> Sequence[Block]:
     """Where the file behind a number lies, by kind; the files themselves are in the CSV."""
     by_kind = {kind: paths for kind, paths in _files(evidence).items() if paths}
@@ -122,25 +125,3 @@ def _files(evidence: Evidence) -> dict[str, list[str]]:
             if document.content
         ],
     }
-
-
-METHOD = Section(
-    name="method",
-    title="Method",
-    place=360,
-    build=method,
-)
-
-REPRODUCE = Section(
-    name="reproduce",
-    title="How to reproduce",
-    place=370,
-    build=reproduce,
-)
-
-FILES = Section(
-    name="files",
-    title="The file behind each number",
-    place=380,
-    build=files,
-)

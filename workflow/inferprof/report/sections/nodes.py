@@ -22,7 +22,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, missing, number, words
 from inferprof.report.numbers import count, milliseconds, significant
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, join_of, profiles, slow_down
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.counters.ncu_timeline import COUNTERS, of_kernels
 from inferprof.tables.nodes import attribution
 from inferprof.tables.overhead import ITERATION
@@ -72,6 +72,7 @@ NOTE = (
 )
 
 
+@section("nodes", "Kernels by node", place=230, needs=("profiles",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """Shares, then the owners of the longest kernels; empty where no case was watched so."""
     joins = [
@@ -216,12 +217,3 @@ def _counters(values: Mapping[str, float]) -> str:
     """` (tensor 42 %, DRAM 10 %)`; nothing where nothing was counted."""
     parts = [f"{COUNTERS[metric].removesuffix(' %')} {value:.0f} %" for metric, value in values.items()]
     return f" ({', '.join(parts)})" if parts else ""
-
-
-SECTION = Section(
-    name="nodes",
-    title="Kernels by node",
-    place=230,
-    build=build,
-    needs=("profiles",),
-)

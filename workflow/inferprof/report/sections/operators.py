@@ -15,7 +15,7 @@ from inferprof.report.fields import CASE, Field, csv_of, ms, percent, plain, tab
 from inferprof.report.model import Block, Cell, Column, Table
 from inferprof.report.numbers import count
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.nodes.fallback import subgraphs
 from inferprof.tables.nodes.providers import by_provider, by_type, on_cpu, per_run
 from inferprof.tables.records import rows_of
@@ -58,6 +58,7 @@ ON_CPU_NOTE = (
 )
 
 
+@section("operators", "Operators by provider", place=240, needs=("profiles",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """Providers, then the nodes left to the CPU; empty where no case has such a profile."""
     joining = registry.joining("node")  # of several that watched a case the cheapest counts, which sees no kernel
@@ -106,12 +107,3 @@ def _left_to_the_cpu(nodes: list[tuple[Profile, pd.DataFrame]]) -> list[Table]:
 def _end_of(name: str) -> Cell:
     """A node's name ends with what tells it from others."""
     return Cell(name if len(name) <= NODE_NAME_LENGTH else f"…{name[1 - NODE_NAME_LENGTH :]}", name)
-
-
-SECTION = Section(
-    name="operators",
-    title="Operators by provider",
-    place=240,
-    build=build,
-    needs=("profiles",),
-)

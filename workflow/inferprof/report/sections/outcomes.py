@@ -9,7 +9,7 @@ from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, words
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.records import rows_of
 from inferprof.words import counted
 
@@ -33,6 +33,7 @@ CHECK_COLUMNS = (
 )
 
 
+@section("refused", "Refused cases", place=320)
 def refused(evidence: Evidence) -> Sequence[Block]:
     """Refused cases, grouped by reason: the most frequent first."""
     frame = evidence.of("refused")
@@ -44,6 +45,7 @@ def refused(evidence: Evidence) -> Sequence[Block]:
     return (Table("refused", title, REFUSED_COLUMNS, rows),)
 
 
+@section("failed", "Failed cases", place=330)
 def failed(evidence: Evidence) -> Sequence[Block]:
     """Cases that failed while they were measured, and cases whose job broke."""
     blocks: list[Block] = []
@@ -73,6 +75,7 @@ def _failed_captures(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
         yield words(f"{row['machine']}/capture/{row['tool']}/{path_of(row)}"), words(row["text"], "fail")
 
 
+@section("self_checks", "Self-checks", place=340)
 def checks(evidence: Evidence) -> Sequence[Block]:
     """Self-checks that failed, and those that could not be made; with the number of those that passed."""
     if evidence.checks.empty:
@@ -91,6 +94,7 @@ def checks(evidence: Evidence) -> Sequence[Block]:
     return blocks
 
 
+@section("left_out", "Files left out", place=20, needs=("damaged",))
 def left_out(evidence: Evidence) -> Sequence[Block]:
     """The files that are left out since inferprof does not write such."""
     return tuple(Text(str(document.damage), "item", "warn") for document in evidence.damaged)
@@ -119,33 +123,3 @@ def _reasons(frame: Any, mark: Mark | None = None) -> tuple[tuple[Cell, ...], ..
 def _check(row: dict[str, Any]) -> tuple[Cell, ...]:
     number = Cell(str(row["round"]), row["round"])
     return (*case_cells(row), number, words(row["check"], "fail"), words(row["detail"]), words(row["file"]))
-
-
-REFUSED = Section(
-    name="refused",
-    title="Refused cases",
-    place=320,
-    build=refused,
-)
-
-FAILED = Section(
-    name="failed",
-    title="Failed cases",
-    place=330,
-    build=failed,
-)
-
-SELF_CHECKS = Section(
-    name="self_checks",
-    title="Self-checks",
-    place=340,
-    build=checks,
-)
-
-LEFT_OUT = Section(
-    name="left_out",
-    title="Files left out",
-    place=20,
-    build=left_out,
-    needs=("damaged",),
-)

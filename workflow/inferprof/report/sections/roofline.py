@@ -26,7 +26,7 @@ from inferprof.report.fields import CASE, Field, Unit, csv_of, in_unit, kernel, 
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant, three_digits
 from inferprof.report.profiled import Profile, caution, first_of, join_of
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables import roofs
 from inferprof.tables.counters import kernel_roofline
 from inferprof.tables.limits import roofline
@@ -64,6 +64,7 @@ NO_DEVICE = "No case has a device time: nothing ran on a GPU, so no roof is know
 UNKNOWN_BYTES = "a size is not known"
 
 
+@section("roofline", "Roofline", place=130)
 def build(evidence: Evidence) -> Sequence[Block]:
     """The cases, the roofs and the counted kernels; one line where nothing ran on a GPU."""
     rows = by_case(rows_of(evidence.roofline), evidence.order, lambda row: row["device_ms"])
@@ -184,14 +185,6 @@ def _roofs(evidence: Evidence) -> list[Block]:
     )
     title = "The roofs: what a large matrix product and a copy reached here, and what the datasheet says (dense)"
     return [Table("roofs", title, ROOF_COLUMNS, rows, note, limit=max(shown, 1))] if rows else [Text(note, "item")]
-
-
-SECTION = Section(
-    name="roofline",
-    title="Roofline",
-    place=130,
-    build=build,
-)
 
 
 TOP = 3

@@ -7,31 +7,35 @@ from typing import Any, Final
 
 from inferprof.report.common import sources_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
+from inferprof.report.fields import Field, Fields, plain, table_of, text
+from inferprof.report.model import Block, Cell, Column, Mark, missing, words
 from inferprof.report.numbers import percent, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits import saturation
 from inferprof.tables.records import KEY, rows_of
 
 SHARE: Final = percent(100 * saturation.SHARE)
 NO_REGIME: Final = "needs a timeline of the case, with counters of its kernels or the graph's cost"
 FLAT, LARGEST = "flat", "no larger batch"
-COLUMNS: Final = (
-    Column("model", "model"),
-    Column("rest", "at"),
-    Column("precision", "precision"),
-    Column("backend", "backend"),
-    Column("variant", "variant"),
-    Column("boundary", "by"),
-    Column("batches", "batches", "number", hidden=True),
-    Column("batch", "saturates at", "number"),
-    Column("low", "from", "number"),
-    Column("high", "to", "number"),
-    Column("saturated", "then"),
-    Column("below", "above", "number", hidden=True),
-    Column("peak_items_per_s", "most items/s", "number"),
-    Column("peak_batch", "at batch", "number", hidden=True),
-    Column("regimes", "bound by"),
+FIELDS: Final[Fields] = (
+    text("model"),
+    text("rest", "at"),
+    text("precision"),
+    text("backend"),
+    text("variant"),
+    text("boundary", "by"),
+    plain("batches", hidden=True),
+    Field(Column("batch", "saturates at", "number"), lambda row: _batch(row)),
+    plain("low", "from"),
+    plain("high", "to"),
+    Field(Column("saturated", "then"), lambda row: words(FLAT if row["saturated"] else LARGEST, _mark(row))),
+    plain("below", "above", hidden=True),
+    plain("peak_items_per_s", "most items/s", three_digits),
+    plain("peak_batch", "at batch", hidden=True),
+    Field(
+        Column("regimes", "bound by"),
+        lambda row: missing(NO_REGIME) if _untold(row["regimes"]) else words(row["regimes"]),
+    ),
 )
 NOTE: Final = (
     "By: the boundary of a row's numbers. Throughput is batch / median. Saturates at: the smallest measured batch "
@@ -42,6 +46,7 @@ NOTE: Final = (
 )
 
 
+@section("saturation", "Saturation over the batch", place=100, needs=("saturation",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """One table; empty where no case was measured at two batches."""
     series = rows_of(evidence.saturation)
@@ -50,43 +55,27 @@ def build(evidence: Evidence) -> Sequence[Block]:
     places = evidence.models
     series.sort(key=lambda row: (places.index(row["model"]), row["rest"]))
     files = sources_of(evidence)
-    rows = tuple(_row(row, files) for row in series)
-    return (Table("saturation", "", COLUMNS, rows, NOTE, groups=2),)
+    rows = [{**row, "file": files.get(_place(row))} for row in series]
+    return (table_of("saturation", "", FIELDS, rows, NOTE),)
 
 
-def _batch(row: Mapping[str, Any]) -> str:
+def _place(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The case at the batch of a row."""
+    shape = f"b{row['batch']}_{row['rest']}" if row["rest"] else f"b{row['batch']}"
+    return (*(row[key] for key in KEY[:-1]), shape)
+
+
+def _mark(row: Mapping[str, Any]) -> Mark | None:
+    return None if row["saturated"] else "warn"
+
+
+def _batch(row: Mapping[str, Any]) -> Cell:
     """`32`, `≤ 1` of the smallest measured batch, `over 8` where the batch behind 8 is the largest one."""
-    if not row["saturated"]:
-        return f"over {row['below']}"
-    return f"{'≤ ' if row['batch'] == row['smallest'] else ''}{row['batch']}"
+    least = "≤ " if row["batch"] == row["smallest"] else ""
+    written = f"{least}{row['batch']}" if row["saturated"] else f"over {row['below']}"
+    return Cell(written, row["batch"], _mark(row), file=row["file"])
 
 
 def _untold(regimes: str) -> bool:
     """Whether nothing tells of any batch what bounds it: `not told b1 to b64`."""
     return regimes.startswith("not told") and "," not in regimes
-
-
-def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[Cell, ...]:
-    mark: Mark | None = None if row["saturated"] else "warn"
-    shape = f"b{row['batch']}_{row['rest']}" if row["rest"] else f"b{row['batch']}"
-    file = files.get((*(row[key] for key in KEY[:-1]), shape))
-    return (
-        *(words(row[key]) for key in ("model", "rest", "precision", "backend", "variant", "boundary")),
-        number(row["batches"], str(row["batches"])),
-        Cell(_batch(row), row["batch"], mark, file=file),
-        *(number(row[key], str(row[key])) for key in ("low", "high")),
-        words(FLAT if row["saturated"] else LARGEST, mark),
-        number(row["below"], str(row["below"])),
-        number(row["peak_items_per_s"], three_digits(row["peak_items_per_s"])),
-        number(row["peak_batch"], str(row["peak_batch"])),
-        missing(NO_REGIME) if _untold(row["regimes"]) else words(row["regimes"]),
-    )
-
-
-SECTION = Section(
-    name="saturation",
-    title="Saturation over the batch",
-    place=100,
-    build=build,
-    needs=("saturation",),
-)

@@ -13,7 +13,7 @@ from inferprof.report.host import DOUBTS
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, words
 from inferprof.report.numbers import milliseconds, ratio, three_digits
 from inferprof.report.profiled import profiles
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits import scaling
 from inferprof.tables.limits.scaling import Fit, Messages, Point, Prediction, Sweep, messages_of
 from inferprof.tables.records import KEY, Key, key_of, options_of, paired_without, rows_of
@@ -78,6 +78,7 @@ FEW: Final = f"a model is fitted to {scaling.LEAST} sizes or more of tensor or s
 NOT_RUN: Final = "not with so many GPUs"
 
 
+@section("scaling", "Several GPUs", place=55)
 def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where no case was divided beside one that was not."""
     medians = {name: _medians(evidence, name) for name in BOUNDARIES}
@@ -225,11 +226,3 @@ def _prediction(prediction: Prediction) -> list[Cell]:
         in_ms(prediction.measured_ns, NOT_RUN),
         optional(None if error is None else 100 * error, lambda value: f"{value:+.1f}", NOT_RUN),
     ]
-
-
-SECTION = Section(
-    name="scaling",
-    title="Several GPUs",
-    place=55,
-    build=build,
-)

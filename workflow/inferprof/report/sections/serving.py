@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inferprof.documents.serving import Load, LoadGenRun
+from inferprof.grouping import grouped
 from inferprof.queueing import theory
 from inferprof.queueing.policy import Policy, curve_of, policy_of
 from inferprof.report import serving_gaps, under_load
@@ -16,11 +17,11 @@ from inferprof.report.common import NOT_RECORDED, in_ms, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import milliseconds, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.report.under_load import FEW, HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 from inferprof.units import NS_PER_MS
 
-CHECKS: Final = frozenset({"batch_delay", "batch_cap", "serving_rate"})
+CHECKS: Final = ("batch_delay", "batch_cap", "serving_rate")
 RATES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Of what the largest batches carry: where the policies are compared."""
 LOADS: Final = (
@@ -87,13 +88,14 @@ LOADGEN_NOTE: Final = (
 )
 
 
+@section("serving", "Under load", place=26, needs=("served",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where nothing was put under load."""
     served = under_load.served(evidence, generates=False)
     loads = under_load.loads(served)
     runs = [(entry, run) for entry in served for run in entry[0].loadgen]
     compared = list(_compared(served))
-    blocks: list[Block] = [*(_best(*each) for each in compared), *under_load.findings(evidence, CHECKS)]
+    blocks: list[Block] = [*(_best(*each) for each in compared), *under_load.findings(evidence, *CHECKS)]
     blocks += serving_gaps.summary(loads)
     if loads:
         rows = tuple(_load(*pair) for pair in loads)
@@ -176,9 +178,7 @@ class Row:
 
 def _compared(served: Sequence[Served]) -> Iterator[tuple[list[Served], list[Row]]]:
     """Policies of a series that have a percentile in common, where there are several, and rows by rate."""
-    alike: dict[tuple[str, ...], list[Served]] = {}
-    for entry in served:
-        alike.setdefault((*under_load.series(entry[0]), f"{entry[1].percentile:g}"), []).append(entry)
+    alike = grouped(((*under_load.series(entry[0]), f"{entry[1].percentile:g}"), entry) for entry in served)
     for entries in alike.values():
         if len(entries) < 2:
             continue
@@ -274,6 +274,3 @@ def _of_summary(summary: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
-
-
-SECTION = Section(name="serving", title="Under load", place=26, build=build, needs=("served",))

@@ -13,7 +13,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.fields import Field, Fields, csv_of, plain, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, missing, words
 from inferprof.report.profiled import profiles
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables import summary
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import KEY, Key, key_of, paired_without, rows_of
@@ -65,6 +65,7 @@ REASONS_NOTE = (
 )
 
 
+@section("sparsity", "Sparse weights", place=220)
 def build(evidence: Evidence) -> Sequence[Block]:
     """What is in the way of sparse kernels, and a row per engine that was built with the option."""
     return (*_in_the_way(evidence), *_engines(evidence))
@@ -148,11 +149,3 @@ def _gain(evidence: Evidence, sparse: Key, dense: Sequence[Key]) -> tuple[Cell, 
         words(row["verdict"]),
         words(plain["variant"]),
     )
-
-
-SECTION = Section(
-    name="sparsity",
-    title="Sparse weights",
-    place=220,
-    build=build,
-)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.grouping import grouped
 from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, in_ms
 from inferprof.report.evidence import Evidence
+from inferprof.report.fields import CASE, Field, csv_of, ms, table_of, text
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import milliseconds, percent, ratio
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits import speed_ceiling
 from inferprof.tables.records import key_of, options_of, rows_of
 from inferprof.units import NS_PER_MS
@@ -27,16 +29,16 @@ COLUMNS: Final = (
     *(Column(f"{step}_times", title, "number") for step, title in STEP_TITLES.items()),
     *(Column(f"{step}_gain_ms", f"{title}, gain ms", "number", hidden=True) for step, title in STEP_TITLES.items()),
 )
-ACHIEVED_COLUMNS: Final = (
-    *CASE_COLUMNS,
-    Column("change", "change"),
-    Column("other", "case after it", hidden=True),
-    Column("predicted_ms", "predicted ms", "number"),
-    Column("achieved_ms", "achieved ms", "number"),
-    Column("low_ms", "low", "number", hidden=True),
-    Column("high_ms", "high", "number", hidden=True),
-    Column("of_predicted", "of predicted"),
-    Column("verdict", "verdict"),
+ACHIEVED: Final = (
+    *CASE,
+    text("change"),
+    text("other", "case after it", hidden=True),
+    ms("predicted", "predicted ms", lambda row: row["not_known"] or ""),
+    ms("achieved", "achieved ms"),
+    ms("low", "low", FEW, hidden=True),
+    ms("high", "high", FEW, hidden=True),
+    Field(Column("of_predicted", "of predicted"), lambda row: _of_predicted(row)),
+    text("verdict"),
 )
 IN_FIXES: Final = ("graph", "pinned")
 """Changes that stand in the section of fixes, against the findings that advised them."""
@@ -51,26 +53,25 @@ ACHIEVED_NOTE: Final = (
 )
 
 
+@section("speed_ceiling", "Speed-up ceiling", place=120, needs=("waterfall",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """The steps, then predicted against achieved; empty where there is no waterfall."""
     options = options_of(evidence.records)
     costs = {graph: cost.content for graph, cost in evidence.costs.items()}
     ceilings = speed_ceiling.of_cases(evidence.waterfall, evidence.profiles, costs, evidence.roofs, options)
     pairs = speed_ceiling.achieved(evidence.boundaries, ceilings, evidence.stages, evidence.floors, options)
-    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in by_case(rows_of(ceilings), evidence.order):
-        cases.setdefault(key_of(row), []).append(row)
+    cases = grouped((key_of(row), row) for row in by_case(rows_of(ceilings), evidence.order))
     blocks: list[Block] = []
     if cases:
         rows = tuple(_case(steps) for steps in cases.values())
         blocks.append(Table("speed_ceiling", "", COLUMNS, rows, NOTE, groups=2))
     ordered = by_case(rows_of(pairs), evidence.order)
-    if shown := tuple(_pair(row) for row in ordered if row["change"] not in IN_FIXES):
+    if shown := [row for row in ordered if row["change"] not in IN_FIXES]:
         title = "Predicted and achieved, of number formats and inputs on the device"
-        blocks.append(Table("achieved_formats", title, ACHIEVED_COLUMNS, shown, ACHIEVED_NOTE, groups=2))
+        blocks.append(table_of("achieved_formats", title, ACHIEVED, shown, ACHIEVED_NOTE))
     if ordered:
         title = "Predicted by these steps and achieved, of every change"
-        blocks.append(Table("achieved", title, ACHIEVED_COLUMNS, tuple(map(_pair, ordered)), csv_only=True))
+        blocks.append(csv_of("achieved", title, ACHIEVED, ordered))
     return blocks
 
 
@@ -90,27 +91,8 @@ def _times(speed_up: float | None) -> Cell:
     return missing("nothing is left of the case's time") if speed_up is None else number(speed_up, ratio(speed_up))
 
 
-def _pair(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _of_predicted(row: Mapping[str, Any]) -> Cell:
     predicted, done = row["predicted_ns"], row["achieved_ns"]
-    part = missing(row["not_known"] or "nothing was predicted")
-    if predicted:
-        part = words(percent(100 * done / predicted) if done > 0 else "none of it")
-    return (
-        *case_cells(row),
-        words(row["change"]),
-        words(row["other"]),
-        in_ms(predicted, row["not_known"] or ""),
-        in_ms(done),
-        *(in_ms(row[bound], FEW) for bound in ("low_ns", "high_ns")),
-        part,
-        words(row["verdict"]),
-    )
-
-
-SECTION = Section(
-    name="speed_ceiling",
-    title="Speed-up ceiling",
-    place=120,
-    build=build,
-    needs=("waterfall",),
-)
+    if not predicted:
+        return missing(row["not_known"] or "nothing was predicted")
+    return words(percent(100 * done / predicted) if done > 0 else "none of it")

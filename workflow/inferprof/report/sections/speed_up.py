@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from inferprof.grouping import grouped
 from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
@@ -22,7 +23,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, words
 from inferprof.report.numbers import ratio
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.records import key_of, rows_of
 
 FLAGGED = "flagged"
@@ -44,6 +45,7 @@ COLUMNS = [
 ]
 
 
+@section("speed_up", "Speed-up over the baseline", place=50)
 def build(evidence: Evidence) -> Sequence[Block]:
     """One table, or why there is none."""
     if not evidence.baseline:
@@ -75,12 +77,11 @@ def _rank(row: dict[str, Any]) -> tuple[str, float]:
 
 def _flags(rows: list[dict[str, Any]]) -> list[Text]:
     """Each flag once, with the cases whose factor is none of theirs."""
-    flagged: dict[tuple[str, str, str], list[str]] = {}
-    for row in rows:
-        if row["flag"]:
-            flagged.setdefault((row["model"], row["shape"], row["flag"]), []).append(
-                f"{name_of(row)} ({ratio(row['speed_up'])})"
-            )
+    flagged = grouped(
+        ((row["model"], row["shape"], row["flag"]), f"{name_of(row)} ({ratio(row['speed_up'])})")
+        for row in rows
+        if row["flag"]
+    )
     return [
         Text(f"Not to be taken for a speed-up: {model} {shape}, {few(names)}: {flag}.", "item", "warn")
         for (model, shape, flag), names in flagged.items()
@@ -104,11 +105,3 @@ def _row(row: dict[str, Any], source: str) -> list[Cell]:
         optional(row["detectable"], ratio, FEW),
         words(row["reason"]),
     ]
-
-
-SECTION = Section(
-    name="speed_up",
-    title="Speed-up over the baseline",
-    place=50,
-    build=build,
-)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from inferprof.grouping import grouped
 from inferprof.report.common import FEW, by_case, enumerated, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, Unit, csv_of, in_unit, kernel, plain, table_of, text
 from inferprof.report.model import Block, Column, Mark, Text, words
 from inferprof.report.numbers import three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits import tile_advice, tile_trials
 from inferprof.tables.records import key_of, rows_of
 
@@ -73,6 +74,7 @@ PRODUCTS = (
 )
 
 
+@section("tiles", "Tiles and waves", place=140, needs=("tiles",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """Waste by case, suggestions and what came of them; empty where no graph was counted for a case on a GPU."""
     products = by_case(rows_of(evidence.tiles), evidence.order)
@@ -91,9 +93,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _cases(products: list[dict[str, Any]]) -> list[Block]:
     """A row per case whose kernels are known, and a line about the others."""
-    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in products:
-        cases.setdefault(key_of(row), []).append(row)
+    cases = grouped((key_of(row), row) for row in products)
     timed = [rows for rows in cases.values() if any(row["device_share"] is not None for row in rows)]
     others = [path_of(rows[0]) for rows in cases.values() if rows not in timed]
     note = (
@@ -155,12 +155,3 @@ def _tried(evidence: Evidence) -> list[Block]:
     title = "Suggestions that were tried: predicted and measured gain, % of the device's time"
     rows = by_case(rows, evidence.order, lambda row: -(row["predicted_gain"] or 0.0))
     return [table_of("tile_advice_tried", title, TRIED, rows, note)]
-
-
-SECTION = Section(
-    name="tiles",
-    title="Tiles and waves",
-    place=140,
-    build=build,
-    needs=("tiles",),
-)

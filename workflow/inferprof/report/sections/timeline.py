@@ -13,7 +13,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import count, three_digits
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, costs, profiles, slow_down
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.limits.copies import against_link
 from inferprof.tables.overhead import ITERATION, NO_ITERATION
 from inferprof.tables.records import key_of, rows_of
@@ -55,6 +55,7 @@ COPY_COLUMNS = (
 )
 
 
+@section("timeline", "Timeline", place=150)
 def build(evidence: Evidence) -> Sequence[Block]:
     """GPU busy and idle by cause, copies against the link, and the profilers that watched nothing."""
     if not profiles(evidence):
@@ -172,11 +173,3 @@ def _copy(evidence: Evidence, row: dict[str, Any], iterations: int | None) -> tu
         optional(row["link_share"] and 100 * row["link_share"], lambda value: f"{value:.0f}", no_share),
         optional(row["link_gb_per_s"], three_digits, unknown),
     )
-
-
-SECTION = Section(
-    name="timeline",
-    title="Timeline",
-    place=150,
-    build=build,
-)

@@ -14,7 +14,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.fields import CASE, Field, Fields, Unit, csv_of, hidden, in_unit, plain, table_of, text, us
 from inferprof.report.model import Block, Cell, Column, missing, number, words
 from inferprof.report.numbers import count, percent, ratio, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables import tuning
 from inferprof.tables.records import KEY, rows_of
 from inferprof.units import KIB
@@ -87,6 +87,7 @@ ELSEWHERE: Final = (
 )
 
 
+@section("tuning", "Choices of autotuned kernels", place=90, needs=("records",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where no kernel was chosen by trying. Of cases that failed too: what they chose they chose before."""
     choices = by_case(rows_of(tuning.choices(evidence.records)), evidence.order)
@@ -140,12 +141,3 @@ def _of_first(share: float | None) -> Cell:
 def _key(key: str) -> str:
     """`M=512 N=4096 dtypes=float16`."""
     return " ".join(f"{name}={value}" for name, value in json.loads(key).items())
-
-
-SECTION = Section(
-    name="tuning",
-    title="Choices of autotuned kernels",
-    place=90,
-    build=build,
-    needs=("records",),
-)

@@ -30,7 +30,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import milliseconds, ratio, significant, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables import tries
 from inferprof.tables.join import MODES
 from inferprof.tables.limits.break_even import Candidate, Stretch, stretches
@@ -46,6 +46,7 @@ RESOURCES = {
 }
 
 
+@section("use", "Throughput, stages, first use and memory", place=70)
 def build(evidence: Evidence) -> Sequence[Block]:
     """A table for each, or a sentence where nothing was measured."""
     return [
@@ -126,14 +127,6 @@ def _resource(row: dict[str, Any], name: str) -> Cell:
     if name.endswith("_ns"):
         return in_ms(row[name])
     return in_mib(row[name], "the process uses no device memory, or it could not be read")
-
-
-SECTION = Section(
-    name="use",
-    title="Throughput, stages, first use and memory",
-    place=70,
-    build=build,
-)
 
 
 # --- the link ------------------------------------------------------------------------------------------------------

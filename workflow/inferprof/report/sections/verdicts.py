@@ -14,7 +14,7 @@ from inferprof.report.diagnosed import Diagnosed, diagnosed, measured, sentence_
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import significant, three_digits
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.records import CASE_KEY
 from inferprof.units import NS_PER_MS
 from inferprof.words import counted
@@ -89,6 +89,7 @@ FINDING_NOTE: Final = (
 )
 
 
+@section("verdicts", "What holds each case back", place=30, needs=("diagnoses",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """What comes first, verdicts, findings, and what could not be assessed. Empty where no case was diagnosed."""
     seen = diagnosed(evidence)
@@ -168,7 +169,7 @@ def _share_and_gain(document: Diagnosis) -> list[Cell]:
     if not verdict.groups:
         return list(NO_SHARE_AND_GAIN)
     share = _share(verdict.groups[0].share, NO_OWN_TIME if total else NO_SHARE)
-    return [share, *_gain_percent(verdict.gain, total, NO_GAIN)]
+    return [share, *_gain_percent(verdict.gain, total)]
 
 
 def _findings(case: Mapping[str, Any], document: Diagnosis) -> list[tuple[Cell, ...]]:
@@ -200,17 +201,17 @@ def _finding(case: Mapping[str, Any], rank: int, entry: Ranked, total: Total | N
 def _of_finding(finding: Finding, total: Total | None) -> tuple[Cell, ...]:
     """What one finding takes and what it alone may save, in percent."""
     share = _share(finding.share, NO_OWN_TIME if total else NO_SHARE)
-    return (share, *_gain_percent(finding.gain, total, NO_GAIN))
+    return (share, *_gain_percent(finding.gain, total))
 
 
 def _share(share: float | None, reason: str) -> Cell:
     return missing(reason) if share is None else in_percent(share)
 
 
-def _gain_percent(gain: Gain | None, total: Total | None, reason: str) -> list[Cell]:
+def _gain_percent(gain: Gain | None, total: Total | None) -> list[Cell]:
     if gain is None or total is None:
-        return [missing(reason)] * 2
-    return [_share(bound / total.ns, reason) for bound in (gain.low_ns, gain.high_ns)]
+        return [missing(NO_GAIN)] * 2
+    return [in_percent(bound / total.ns) for bound in (gain.low_ns, gain.high_ns)]
 
 
 def _answers(seen: list[Diagnosed]) -> Iterator[tuple[Cell, ...]]:
@@ -264,12 +265,3 @@ def _with_captures(evidence: Evidence, case: Mapping[str, Any], reason: str) -> 
         return f"{named[1]}, which by `captures: winners` watches other cases: {CAPTURE_ALL}"
 
     return _ASKED.sub(left_out, reason)
-
-
-SECTION = Section(
-    name="verdicts",
-    title="What holds each case back",
-    place=30,
-    build=build,
-    needs=("diagnoses",),
-)

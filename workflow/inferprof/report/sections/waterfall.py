@@ -20,7 +20,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import milliseconds
-from inferprof.report.section import Section
+from inferprof.report.section import section
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits.waterfall import GPU_PARTS, PARTS, bare_times, of_gpus
 from inferprof.tables.records import KEY, key_of, rows_of
@@ -63,6 +63,7 @@ GPU_NOTE = (
 )
 
 
+@section("waterfall", "Waterfall", place=110, needs=("waterfall",))
 def build(evidence: Evidence) -> Sequence[Block]:
     """The tables, and the cases that have none; empty where no case is on a GPU."""
     rows = by_case(rows_of(evidence.waterfall), evidence.order, lambda row: row["total_ns"] or 0.0)
@@ -178,12 +179,3 @@ def _without(rows: list[dict[str, Any]]) -> list[Block]:
     lacking = [row for row in rows if row["total_ns"] is None]
     names = enumerated([path_of(row) for row in lacking], len(rows), "csv/end_to_end.csv")
     return [Text(f"No waterfall of {names}: {lacking[0]['not_measured']}", "item")] if lacking else []
-
-
-SECTION = Section(
-    name="waterfall",
-    title="Waterfall",
-    place=110,
-    build=build,
-    needs=("waterfall",),
-)

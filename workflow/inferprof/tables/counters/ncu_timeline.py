@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from inferprof.grouping import grouped
 from inferprof.tables.counters.bounds import Bound, of_launch
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.records import frame_of, rows_of
@@ -112,9 +113,7 @@ def of_kernels(join: pd.DataFrame, counters: pd.DataFrame) -> dict[str, dict[str
         return {}
     names = {str(name): function_name(str(name)) for name in join["kernel"].unique()}
     of_join = Counter(names.values())
-    launches: dict[str, list[dict[str, Any]]] = {}
-    for launch in rows_of(by_launch(counters)):
-        launches.setdefault(function_name(str(launch["name"])), []).append(launch)
+    launches = grouped((function_name(str(launch["name"])), launch) for launch in rows_of(by_launch(counters)))
     by_kernel = {}
     for name, function in names.items():
         counted = launches.get(function, [])

@@ -18,7 +18,6 @@ without queue, sampling and text. Between two measured contexts T is taken for l
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -27,6 +26,7 @@ import pandas as pd
 
 from inferprof.case import BATCH, QUANTIZE, REFERENCE, Shape
 from inferprof.documents.record import Operation
+from inferprof.grouping import grouped
 from inferprof.tables.limits.saturation import Regime
 from inferprof.tables.records import KEY, Key, Options, key_of, options_of, paired_without, rows_of
 from inferprof.tables.roofs import KINDS, Roofs
@@ -237,9 +237,7 @@ class Requests:
 
 def requests(measured: Iterable[Step]) -> Iterator[Requests | tuple[Step, str]]:
     """For each prefill what a batch of such requests takes, or the prefill and why that is not known."""
-    series: dict[tuple[Any, ...], list[Step]] = defaultdict(list)
-    for step in measured:
-        series[(*step.series, step.batch)].append(step)
+    series = grouped(((*step.series, step.batch), step) for step in measured)
     for alike in series.values():
         by_context = {step.operation.context: step for step in alike if step.op == "decode"}
         for prefill in (step for step in alike if step.op == "prefill"):

@@ -24,6 +24,7 @@ import pandas as pd
 
 from inferprof.case import PARALLEL, Shape
 from inferprof.documents import Links
+from inferprof.grouping import grouped
 from inferprof.tables.records import KEY, Key, Options, but_for, paired_without
 from inferprof.tables.trace.collectives import ALL, LEVEL, iterations_of
 
@@ -232,9 +233,7 @@ class Prediction:
 def predictions(every: Sequence[Sweep]) -> list[Prediction]:
     """What the sweep of the fewest GPUs of each family says of PREDICTED numbers, if its model is TRUSTED."""
     made = []
-    by_family: defaultdict[tuple[Any, ...], list[Sweep]] = defaultdict(list)
-    for sweep in every:
-        by_family[sweep.family].append(sweep)
+    by_family = grouped((sweep.family, sweep) for sweep in every)
     for family in by_family.values():
         first = min(family, key=lambda sweep: sweep.ranks)
         fit = first.fit()

@@ -16,7 +16,6 @@ Where two measured cases differ in one such change alone, what was predicted sta
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -25,6 +24,7 @@ import pandas as pd
 
 from inferprof import registry, stats
 from inferprof.documents import Cost
+from inferprof.grouping import grouped
 from inferprof.model.operators import bits
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE, traced
@@ -199,9 +199,7 @@ def _pairs(cases: Sequence[Key], options: Options) -> Iterator[tuple[Key, Key, C
         for case in cases
     }
     graphs, placed = (paired_without(option, given) for option in ("cuda_graph", "placement"))
-    related: defaultdict[tuple[str, ...], list[Key]] = defaultdict(list)
-    for case in cases:
-        related[_but_change(case)].append(case)
+    related = grouped((_but_change(case), case) for case in cases)
     for before, after in ((a, b) for a in cases for b in related[_but_change(a)] if a != b):
         if before in graphs.get(after, ()):
             yield before, after, "graph"

@@ -28,6 +28,7 @@ from typing import Final, Literal
 import numpy as np
 
 from inferprof.documents.graph import Gemm, Node
+from inferprof.grouping import grouped
 from inferprof.tables.nodes.product_kernels import Kernel, Ties
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.tile_names import Tile, values_per_load
@@ -84,10 +85,7 @@ def _laid(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int, splits: int) -> 
 
 def groups_of(nodes: Iterable[Node]) -> list[Group]:
     """The products among the nodes of a .cost.json, those of the same sizes together, the most work first."""
-    alike: dict[tuple[Gemm, str, bool], list[str]] = {}
-    for node in nodes:
-        if node.gemm:
-            alike.setdefault((node.gemm, node.dtype, "Conv" in node.op), []).append(node.name)
+    alike = grouped(((node.gemm, node.dtype, "Conv" in node.op), node.name) for node in nodes if node.gemm)
     groups = [Group(*key, nodes=tuple(names)) for key, names in alike.items()]
     return sorted(
         groups, key=lambda group: -group.gemm.count * group.gemm.m * group.gemm.n * group.gemm.k * len(group.nodes)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from inferprof.model.onnx_graph import read
+from inferprof.model.onnx_reader import read
 from inferprof.tables.trace.kernel_class import KernelClass, classify
 
 TIED, MAIN, ORDER, GUESS, PARTLY = 1.0, 0.9, 0.8, 0.5, 0.3

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError
+from inferprof.grouping import grouped
 from inferprof.tables.nodes.trt_engine import Layer, LayerTime, Tensor, dtype_of
 from inferprof.tables.schema import conform
 from inferprof.tables.trace.aggregate import statistics
@@ -54,9 +55,7 @@ def check_match(layers: Sequence[Layer], times: Sequence[LayerTime], described: 
 
 def tidy(layers: Sequence[Layer], times: Sequence[LayerTime], tool: str) -> pd.DataFrame:
     """Level layer: what is known of each, in the engine's order; layers that are only timed come last."""
-    timed: dict[str, list[LayerTime]] = {}
-    for time in times:
-        timed.setdefault(time.name, []).append(time)
+    timed = grouped((time.name, time) for time in times)
     rows = []
     for layer in layers:
         rows += [{"name": layer.name, "metric": metric, "text": text} for metric, text in _words(layer).items()]

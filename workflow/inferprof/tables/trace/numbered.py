@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from inferprof.grouping import grouped
 from inferprof.tables.trace.timeline import PATH_SEPARATOR, Timeline
 
 NUMBER: Final = "#"
@@ -58,9 +59,7 @@ def with_paths(timeline: Timeline, paths: Sequence[str]) -> Timeline:
 
 def _new_names(names: Sequence[str]) -> dict[str, str]:
     """Name → the one that it shares with those that differ from it by a counter."""
-    families: dict[str, list[str]] = {}
-    for name in names:
-        families.setdefault(_DIGITS.sub(NUMBER, name), []).append(name)
+    families = grouped((_DIGITS.sub(NUMBER, name), name) for name in names)
     renamed = {}
     for family in families.values():
         numbers = np.array([[int(digits) for digits in _DIGITS.findall(name)] for name in family], object)
