@@ -24,8 +24,8 @@ def cases(sub: argparse.ArgumentParser) -> None:
     where = sub.add_mutually_exclusive_group()
     where.add_argument("--machine", metavar="LABEL", help="which of the config's machines (default: the first)")
     where.add_argument("--target", type=flag_values.capability, metavar="CC", help="or any GPU's, 10.0 for a B200")
-    sub.add_argument("--for-report", action="store_true", help="also config.json and profilers.json for `report`")
-    out(sub)
+    sub.add_argument("--for-report", action="store_true", help="beside --out also config.json and profilers.json")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="CSV: each case, whether it runs, or why not")
 
 
 def export(sub: argparse.ArgumentParser) -> None:

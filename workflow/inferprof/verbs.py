@@ -47,7 +47,7 @@ def ceilings(args: argparse.Namespace) -> None:
 
 
 def cases(args: argparse.Namespace) -> None:
-    """Write the cases of a study, which run and which are refused."""
+    """Say how many cases of a study run and why others are refused; --out has each."""
     from inferprof import planning, study
     from inferprof.machine import elsewhere
 
@@ -55,12 +55,14 @@ def cases(args: argparse.Namespace) -> None:
         planned = arguments.planned_study(args)
     else:
         planned = study.plan(arguments.read_config(args.config), args.models, elsewhere.equipped(args.target))
+        say(f"assumed: {elsewhere.ASSUMED}")
+    if not args.for_report:
         every = planned.planned
         runs = sum(case.outcome == "run" for case in every)
-        say(f"assumed: {elsewhere.ASSUMED}")
-        say(f"{runs} of {len(every)} cases would run there; refused: {planning.reasons_of(every) or 'none'}")
-    write_text(args.out, study.cases_csv(planned))
-    if args.for_report:
+        say(f"{runs} of {len(every)} cases would run; refused: {planning.reasons_of(every) or 'none'}")
+    if args.out:
+        write_text(args.out, study.cases_csv(planned))
+    if args.out and args.for_report:
         write_document(args.out.with_name("config.json"), "config", planned.config)
         write_document(args.out.with_name("profilers.json"), "profilers", planned.refused_profilers())
 

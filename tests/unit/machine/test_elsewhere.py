@@ -29,6 +29,15 @@ def outcomes(capability: str, repository: Path, out: Path) -> pd.Series[str]:
     return cases.set_index(["precision", "backend"])["outcome"]
 
 
+def test_how_many_run_is_said_without_a_file(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = ["--config", json.dumps(CONFIG), "--models", str(repository / "models")]
+    assert cli.main(["cases", *config, "--target", "12.0"]) == 0
+    counted = capsys.readouterr().out.splitlines()[-1]
+    runs, every = (int(word) for word in counted.split()[0:3:2])
+    assert 0 < runs < every
+    assert "torch_eager has no option cuda_graph" in counted
+
+
 @pytest.mark.parametrize(
     ("capability", "nvfp4", "rtx"),
     [("9.0", "refused", "refused"), ("10.0", "run", "refused"), ("12.0", "run", "run")],
