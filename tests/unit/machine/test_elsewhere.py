@@ -35,7 +35,7 @@ def test_how_many_run_is_said_without_a_file(repository: Path, capsys: pytest.Ca
     counted = capsys.readouterr().out.splitlines()[-1]
     runs, every = (int(word) for word in counted.split()[0:3:2])
     assert 0 < runs < every
-    assert "torch_eager has no option cuda_graph" in counted
+    assert "torch_eager runs bf16, fp16, fp32" in counted
 
 
 @pytest.mark.parametrize(
