@@ -69,7 +69,8 @@ def run(request: RunRequest) -> dict[str, Any]:
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
     work = functools.partial(_on_ranks, hosts) if world else _content
-    with device_lock.hold(gpus, str(request.case)):
+    # Launchers of several hosts may be on one machine: they are of one measurement.
+    with device_lock.hold(gpus, str(request.case), shared=hosts.count > 1 and not gpus):
         environment = provenance.of_run(gpu)
         kind: documents.Kind = "watched" if request.profiling else "record"
         content = outcomes.attempt(

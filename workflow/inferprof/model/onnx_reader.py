@@ -56,10 +56,12 @@ def _name_standard_domain(model: onnx.ModelProto) -> None:
     """Call ONNX's own operators' domain by its empty name: ai.onnx is another, which shape inference doesn't know."""
     parts = [model.graph, *model.functions]
     for item in (*model.opset_import, *(i for function in model.functions for i in function.opset_import)):
-        item.domain = "" if item.domain in STANDARD_DOMAINS else item.domain
+        if item.domain and item.domain in STANDARD_DOMAINS:  # a field that is not set stays so
+            item.domain = ""
     bodies = itertools.chain.from_iterable(onnx_graph.graphs(part) for part in parts)
     for node in itertools.chain.from_iterable(body.node for body in bodies):
-        node.domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+        if node.domain and node.domain in STANDARD_DOMAINS:
+            node.domain = ""
 
 
 def outline(path: Path) -> onnx.ModelProto:
