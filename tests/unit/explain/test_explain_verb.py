@@ -359,6 +359,11 @@ def test_a_graph_that_a_provider_compiled_is_not_doubted(repository: Path, tmp_p
     assert len(explain([profile], model=other)[0].graph) == 1
 
 
+def test_a_folder_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=naming(tmp_path.name, "folder", "capture", "files")):
+        explain([tmp_path])
+
+
 def _product(path: Path, name: str, activation: str) -> Path:
     """A product and an activation behind it; name: of the nodes, with what they are behind it."""
     import onnx
