@@ -51,8 +51,6 @@ RUN = ["run", "ort_cpu", "x.onnx", "--shape", "b1", "--out", "y.json"]
         ([*RUN, "--kineto", "y.json.gz"], "give N too"),
         ([*RUN, "--profiled", "3", "--modules"], "--modules names ranges in a trace of --kineto"),
         (["audit", "x.onnx", "--precision", "fp7"], "unknown precisions fp7; known: "),
-        (["audit", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
-        (["partition", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
         (["audit", "x.onnx", "--shape", "b8_h2"], "model vit_tiny has no such shape as b8_h2; its symbols: b"),
         (["cases", "--config", "missing.yaml", "--out", "y"], "missing.yaml: no such file"),
         (["cases", "--config", "{", "--out", "y"], "--config is not JSON"),

@@ -162,9 +162,15 @@ def test_a_case_that_failed_in_a_already_did_not_break():
     comparison = compared(failed, failed)
     assert (only(comparison).verdict, facts(only(comparison).note, "A")) == (
         "not compared",
-        ["A", "failed", "NaN", "B", "failed", "NaN"],
+        ["A", "B", "failed", "NaN"],
     )
     assert compare.exit_code(comparison) == 0
+
+
+def test_two_reasons_of_a_failure_are_both_given():
+    a, b = (rounds(status="failed", reason=reason) for reason in ("NaN", "Inf"))
+    (case,) = compared(a, b).cases
+    assert states(case.note, "A", "failed", "NaN", "B", "failed", "Inf")
 
 
 def test_a_case_that_b_lacks_fails_the_gate_unless_it_is_allowed_to():

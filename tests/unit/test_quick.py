@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,22 @@ def test_what_only_moves_a_few_bytes_has_no_least_time(tmp_path: Path) -> None:
     floors = quick._least_times(graph).splitlines()
     assert not any("compute," in line or "by compute" in line for line in floors)
     assert len(floors) == 1 + len(SHOWN) + 1
+
+
+def test_least_times_below_and_above_100_ns_have_the_same_unit(tmp_path: Path) -> None:
+    floors = quick._least_times(quick.asked(_product(tmp_path / "product.onnx"), "b16"))
+    times = re.findall(r"([\d.]+) (\S+), by compute", floors)
+    assert {unit for _, unit in times} == {"µs"} and len(times) == len(SHOWN)
+    assert min(float(time) for time, _ in times) < 0.1 < max(float(time) for time, _ in times)
+
+
+def _product(path: Path) -> Path:
+    weights = onnx.numpy_helper.from_array(np.ones((256, 256), np.float32), "w")
+    given, out = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["b", 256]) for name in "xy")
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", [given], [out], [weights])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
 
 
 def _gather(path: Path) -> Path:

@@ -86,9 +86,9 @@ def check_inputs(spec: Any, onnx: Path) -> None:
 
 
 def asked_shape(args: argparse.Namespace) -> tuple[Any, Shape | None]:
-    """The spec and the shape of a verb that needs neither; a shape alone is refused, since nothing gives it sizes."""
-    if args.shape and not args.spec:
-        raise UserError(f"--shape {args.shape} needs --spec, which says which dimensions it gives sizes to")
+    """The spec and the shape of a verb that needs neither; for a shape alone, the inputs are those of the graph."""
+    if args.shape:
+        args.spec = args.spec or args.onnx
     model = fitting_spec(args) if args.spec else None
     return model, model.at(Shape.parse(args.shape or "b1")) if model else None
 

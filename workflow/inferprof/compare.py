@@ -209,6 +209,8 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, asked: Asked) -> CaseCompari
         return CaseComparison(case, note=note, unrated="missing" if lost else "not compared")
     if any(failures.values()):
         note = "; ".join(f"{side} failed: {reason}" for side, reason in failures.items() if reason)
+        if failures["A"] == failures["B"]:
+            note = f"A and B failed: {failures['A']}"
         return CaseComparison(case, note=note, unrated="broke" if lost else "not compared")
     options = _require_same_work(case, list(a.values()), list(b.values()), asked)
     common = sorted(a.keys() & b.keys())

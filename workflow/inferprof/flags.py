@@ -315,8 +315,8 @@ def _study_on(sub: argparse.ArgumentParser) -> None:
 
 
 def _sizes_and_out(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
-    sub.add_argument("--shape", help="with --spec: at which shape (default b1)")
+    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: the sizes that --shape leaves out")
+    sub.add_argument("--shape", help="at which shape: b8, b8_s128 (default with --spec: b1)")
     out(sub, required=False)
 
 

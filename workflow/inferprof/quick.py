@@ -23,8 +23,8 @@ from inferprof.model.model_spec import ModelSpec
 from inferprof.model.onnx_inputs import OPEN_SIZE, UNNAMED
 from inferprof.report.sections.gpu_floors import SHOWN
 from inferprof.tables.limits import gpu_floors
-from inferprof.units import NS_PER_MS
-from inferprof.words import counted, figure, ms, some
+from inferprof.units import NS_PER_MS, NS_PER_US
+from inferprof.words import counted, figure, some
 
 OWN: Final = "own"
 """In place of a number format: that of the graph, whatever it is."""
@@ -206,7 +206,9 @@ def _floor(floor: gpu_floors.Floor) -> str:
         return floor.not_known
     if floor.limit is None:
         return "none: it computes nothing, and what it reads and writes fits into the L2"
-    return f"{ms(floor.ns) if floor.ns >= 1 else 'below 1 ns'}, by {floor.limit}"
+    return (
+        f"{figure(floor.ns / NS_PER_US)} µs, by {floor.limit}" if floor.ns >= 1 else f"below 1 ns, by {floor.limit}"
+    )
 
 
 def _cost(content: dict[str, Any]) -> documents.Cost:

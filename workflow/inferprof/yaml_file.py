@@ -92,6 +92,8 @@ def _meant_value(value: Any, wanted: list[str], schema: Any) -> str:
         return ""
     if wanted == ["array"]:
         return str(yaml.safe_dump([value], default_flow_style=True, allow_unicode=True).strip())
+    if wanted == ["string"] and isinstance(value, int) and "examples" in schema:
+        return re.sub(r"\d+", str(value), str(schema["examples"][0]), count=1)  # 8 for b8, 12 for 12.0
     if wanted == ["string"]:
         return json.dumps(str(value)) if re.search(schema.get("pattern", ""), str(value)) else ""
     if not {"integer", "number"} & {*wanted} or isinstance(value, datetime.date):

@@ -349,3 +349,55 @@ def test_what_a_desktop_adds_to_an_archive_is_no_capture(shared: Path, tmp_path:
         archive.writestr(f"__MACOSX/mine/._{trace.name}", b"\0\5\26\7")
         archive.writestr("mine/.DS_Store", b"\0\0\0\1Bud1")
     assert len(explain([packed])) == 1
+
+
+def test_a_graph_that_is_not_the_one_of_the_profile_is_doubted(tmp_path: Path) -> None:
+    named = _product(tmp_path / "named.onnx", "proj", "Gelu")
+    other, unnamed = (
+        _product(tmp_path / "other.onnx", "head", "Relu"),
+        _product(tmp_path / "unnamed.onnx", "", "Relu"),
+    )
+    for ran in (named, unnamed):
+        profile = _profile(ran)
+        assert len(explain([profile], model=ran)[0].graph) == 1
+        _, doubt = explain([profile], model=other)[0].graph
+        assert states(doubt, "none", "2", "nodes", "ran", "other.onnx")
+
+
+def test_a_graph_that_a_provider_compiled_is_not_doubted(repository: Path, tmp_path: Path) -> None:
+    other = _product(tmp_path / "other.onnx", "head", "Relu")
+    profile = repository / "tests" / "data" / "ort_profile" / "h100_ort_tensorrt_ep.json.gz"
+    assert len(explain([profile], model=other)[0].graph) == 1
+
+
+def test_a_folder_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=naming(tmp_path.name, "folder", "capture", "files")):
+        explain([tmp_path])
+
+
+def _product(path: Path, name: str, activation: str) -> Path:
+    """A product and an activation behind it; name: of the nodes, with what they are behind it."""
+    import onnx
+    from onnx import helper
+
+    value = [helper.make_tensor_value_info(each, onnx.TensorProto.FLOAT, [8, 8]) for each in "xwy"]
+    names = [f"{name}/product", f"{name}/activation"] if name else ["", ""]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], names[0]),
+        helper.make_node(activation, ["p"], ["y"], names[1]),
+    ]
+    graph = helper.make_graph(nodes, "g", value[:2], value[2:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
+    return path
+
+
+def _profile(model: Path) -> Path:
+    import numpy as np
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(model.with_suffix(""))
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    for _ in range(3):
+        session.run(None, {name: np.ones((8, 8), np.float32) for name in "xw"})
+    return Path(session.end_profiling())

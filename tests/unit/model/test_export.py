@@ -182,6 +182,11 @@ def nothing():
 class Undecided(torch.nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else -x
+
+
+class Halved(torch.nn.Module):
+    def forward(self, x):
+        return torch.cat([x[:, None], torch.nn.functional.interpolate(x[:, None, ::2], scale_factor=2)], 1)
 """
 
 
@@ -442,6 +447,18 @@ class TestTorchSources:
     def test_what_cannot_be_exported_is_refused_in_one_line(self, tmp_path):
         spec = python_spec(tmp_path, options={"python": "user_factory:Undecided"})
         assert mentions(refusal(spec), "model m", "cannot be exported")
+        place = next(n for n, line in enumerate(FACTORY.splitlines(), 1) if "x.sum() > 0" in line)
+        assert states(refusal(spec), "forward", "user_factory.py", "line", str(place))
+
+    def test_a_size_that_the_model_does_not_take_is_refused_with_what_comes_behind_the_heading(self, tmp_path):
+        spec = python_spec(
+            tmp_path,
+            options={"python": "user_factory:Halved"},
+            inputs=(InputSpec("x", "float32", ("b", "s")),),
+            sizes={"s": 15},
+        )
+        message = refusal(spec)
+        assert states(message, "inconsistencies") and "Eq(2*(((" in message and "//2" in message
 
     def test_a_torch_model_over_two_gigabytes_is_refused_before_it_is_exported(self, tmp_path, monkeypatch):
         monkeypatch.setattr(validity, "MAX_BYTES", 59)

@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.unit.facts import mentions
 
 from inferprof import cli
+from inferprof.backends import tensorrt_partition
+from inferprof.errors import CaseFailed
 
 INPUT = "{{name: {input}, dtype: float32, dims: [b, 4]}}"
 SPEC = f"source: onnx\nonnx: {{name}}.onnx\ntask: classification\ninputs: [{INPUT}]\n"
@@ -48,6 +50,28 @@ def test_the_cost_of_a_graph_is_said_in_operations_and_bytes(
     assert mentions(lines["FLOPs"], "16.4 kFLOP", "1 node") and mentions(lines["products"], "16.4 kFLOP in 1")
     assert mentions(lines["weights read"], "0.00 MiB") and mentions(lines["moved once"], "0.01 MiB")
     assert mentions(lines["most FLOPs"], "product", "100.0%")
+
+
+@pytest.mark.parametrize("verb", ["audit", "cost"])
+def test_a_shape_needs_no_description_beside_the_graph(verb: str, tmp_path: Path) -> None:
+    file, bare, described = graph(tmp_path, "m", "x"), tmp_path / "bare.json", tmp_path / "described.json"
+    asked = [verb, str(file), "--shape", "b256", "--out"]
+    assert cli.main([*asked, str(bare)]) == 0
+    assert cli.main([*asked, str(described), "--spec", str(tmp_path / "m.yaml")]) == 0
+    answer = json.loads(bare.read_text())
+    assert answer["shape"] == "b256" and answer == json.loads(described.read_text())
+
+
+def test_a_shape_alone_gives_the_parser_its_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def partition(_: Path, shapes: object) -> dict[str, object]:
+        asked.append(shapes)
+        raise CaseFailed("asked", "partition")
+
+    monkeypatch.setattr(tensorrt_partition, "partition", partition)
+    cli.main(["partition", str(graph(tmp_path, "m", "x")), "--shape", "b256"])
+    assert asked == [{"x": (256, 4)}]
 
 
 def test_the_accuracy_of_a_graph_is_said_with_its_distance_and_its_decisions(

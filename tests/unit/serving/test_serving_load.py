@@ -499,7 +499,7 @@ def test_a_rate_is_told_in_a_line_with_what_was_predicted_of_it() -> None:
     content = {"status": "ok", "case": case, "policy": msgspec.to_builtins(policy()), "capacity": 800.0}
     lines = measure.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()
     assert mentions(lines[0], "dynamic", "800") and mentions(
-        lines[1], "400/s", "mean", "predicted", "p99", "predicted"
+        lines[1], "400/s", "0.5 of", "mean", "predicted", "p99", "predicted"
     )
     highest = {"rate": 500.0, "low": 490.0, "high": 508.0, "predicted": 512.0, "ended": "bracketed"}
     assert mentions(
@@ -525,7 +525,7 @@ def test_a_run_too_short_for_its_percentile_says_what_was_predicted_and_how_long
 
 
 def test_a_generative_model_is_told_by_its_tokens() -> None:
-    load_ = {"rate": 2.0, "latency": {}, "predicted": {"ttft": {"p99": 1e6}}}
+    load_ = {"rate": 2.0, "share": 0.25, "latency": {}, "predicted": {"ttft": {"p99": 1e6}}}
     load_ |= {"tokens": {"ttft": {"p99": {"value_ns": 2e6}}, "tpot": {}, "per_s": 30.0, "good_share": 0.5}}
     asked = msgspec.to_builtins(policy(policy="continuous", prompts=[2, 4], new_tokens=[2, 3]))
     case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def explain(files: Sequence[Path], iteration: str | None = None, model: Path | None = None) -> list[Foreign]:
     """What the files tell, in their order; model: the ONNX file of what ran. Raises UserError for one that can't be
     read."""
-    described: list[str] = []
-    if model:
-        from inferprof.explain import foreign
+    if not model:
+        return [_case(group, iteration, None) for group in _groups(files)]
+    from inferprof.explain import foreign
 
-        described = foreign.described(model)
+    described = foreign.described(model)
     cases = [_case(group, iteration, model) for group in _groups(files)]
-    return [replace(case, graph=described) for case in cases]
+    return [replace(case, graph=[*described, *foreign.doubt(model, case.rows)]) for case in cases]
 
 
 def one(

@@ -210,3 +210,25 @@ def described(model: Path) -> list[str]:
     weights = ", ".join(f"{dtype} {size / 2**20:.2f} MiB" for dtype, size in content["weight_bytes"].items())
     marked = f"{counted(content['quantizers'], 'quantizer')}, {counted(content['casts'], 'cast')}"
     return [f"{model.name}: multiply-accumulates {macs}; weights {weights or 'none'}; {marked}"]
+
+
+def doubt(model: Path, rows: pd.DataFrame) -> list[str]:
+    """A line where a profile of ONNX Runtime has no node of the graph, so that it may be of another; else none.
+
+    A fusion puts its own name behind a node's, and ONNX Runtime calls a node without a name by operator and number.
+    A part of the graph that a provider compiles is called after the provider: then nothing can be said.
+    """
+    from inferprof.model import onnx_graph
+
+    by_provider = rows["level"].eq("op") & rows["owner"].str.contains("ExecutionProvider", na=False)
+    ran = rows.loc[by_provider, "name"].dropna().unique()
+    nodes = list(onnx_graph.all_nodes(onnx_graph.outline(model).graph))
+    starts = tuple(f"{node.name}{end}" for node in nodes if node.name for end in ("/", "_"))
+    names = {node.name for node in nodes}
+    types = tuple(f"{node.op_type}_" for node in nodes if not node.name)
+    plain = [name.removeprefix("fused ") for name in ran]
+    if not plain or any(
+        name in names or name.startswith((*starts, *types)) or "ExecutionProvider_" in name for name in plain
+    ):
+        return []
+    return [f"none of the {counted(len(plain), 'node')} that ran is in {model.name}: is it the graph that ran?"]

@@ -49,6 +49,8 @@ def opened(paths: Sequence[Path], folder: Path, beside: Sequence[Path] = ()) -> 
     Raises UserError for one that can't be read."""
     files: list[Opened] = []
     for path in paths:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; give capture files: `inferprof explain --help`")
         with named_as_given(path, folder):
             files += _opened(path, _name(path, [*paths, *beside]), folder)
     return files

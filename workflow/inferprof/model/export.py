@@ -6,6 +6,7 @@ import ast
 import contextlib
 import logging
 import re
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -244,7 +245,26 @@ def _name_output(model: onnx.ModelProto, name: str) -> None:
 
 
 def _cause(error: BaseException) -> str:
-    """What torch.export says of the cause, in one line."""
+    """What torch.export says of the cause, in one line, and the line of the model that it was at."""
     cause = error.__cause__ or error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return re.sub(r"\S*/(\S+)", lambda match: PurePosixPath(match.group(1)).name, lines[0]) if lines else repr(cause)
+    if not lines:
+        return repr(cause)
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # the first may be a mere heading
+    return re.sub(r"(?<![\w)./])/\S*/(\S+)", lambda match: PurePosixPath(match.group(1)).name, text) + _line_of_model(
+        cause
+    )
+
+
+def _line_of_model(error: BaseException) -> str:
+    """` (in forward, net.py line 7)`: the innermost forward that is none of torch's own; empty where none is on the
+    stack, as for what is found after tracing."""
+    import torch
+
+    torchs = str(Path(torch.__file__).parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.name == "forward" and not frame.filename.startswith(torchs)
+    ]
+    return f" (in forward, {Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""

@@ -181,7 +181,8 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     asked = msgspec.convert(result["policy"], ServingPolicy)
     yield f"{Case(**result['case'])} {asked.name}: full batches carry {result['capacity']:.4g} requests/s"
     for sent in result["loads"]:
-        yield f"  {sent['rate']:.4g}/s: {_load(sent, asked.percentile)}"
+        of = f"{sent['share']:.3g} of what they carried just before"
+        yield f"  {sent['rate']:.4g}/s, {of}: {_load(sent, asked.percentile)}"
     if highest := result.get("highest"):
         yield f"  {asked.objective}: {_highest(highest)}"
 
