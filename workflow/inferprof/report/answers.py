@@ -17,7 +17,7 @@ from inferprof.case import EXCLUDED, Shape
 from inferprof.diagnosis.verdict import capital
 from inferprof.documents import Diagnosis, Trail
 from inferprof.documents.diagnosed import Finding, Gain, Total, Verdict
-from inferprof.report import searched, winner
+from inferprof.report import saturated, searched, winner
 from inferprof.report.common import ABOUT_ITSELF, few, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Card
@@ -115,7 +115,8 @@ def _answer(evidence: Evidence, model: str) -> Answer:
         do_next = MEASURE_AGAIN
     if _leads(search, best):
         why = f"of {best.name}: {why}"
-    return Answer(model, shape, title, _with_search(search, _use(best), best), why, do_next, best, search, others)
+    use = ". ".join(filter(None, (_use(best), saturated.sentence(evidence, best.row))))
+    return Answer(model, shape, title, _with_search(search, use, best), why, do_next, best, search, others)
 
 
 def _shape(evidence: Evidence, model: str, settled: list[str]) -> str:
@@ -324,7 +325,12 @@ def _do_next(best: Winner, verdict: Verdict) -> str:
     if action and action.gain:
         thumb = ", a rule of thumb" if action.confidence == "low" else ""
         return f"{action.advice} Saves {_bounds(action.gain, best.median_ms * NS_PER_MS)}{thumb}"
-    look = next((finding.advice for finding in _findings(verdict, best.boundary) if not finding.acts), "")
+    findings = list(_findings(verdict, best.boundary))
+    if larger := next(
+        (finding.advice for finding in findings if finding.change and finding.change.by == "shape"), ""
+    ):
+        return f"no check names a change that shortens an inference. {larger}".rstrip(".")
+    look = next((finding.advice for finding in findings if not finding.acts), "")
     return f"{NO_ACTION}. To find out more: {look}".rstrip(".") if look else NO_ACTION
 
 

@@ -43,7 +43,7 @@ def jobs(results: Path, machine: str, cases: Iterable[Case]) -> list[BrokenJob]:
 
 def _broken(results: Path, log: Path) -> BrokenJob | None:
     """What a log says of the job that wrote it; None where there is no log, or the job did what it was to do."""
-    if not log.is_file() or (line := _last_line(log)) is None or ENDED_WELL.fullmatch(line):
+    if not log.is_file() or (line := _last_line(log)) is None:
         return None
     product = results / log.relative_to(results / "log").with_suffix("")
     if any(product.with_name(product.name + suffix).exists() for suffix in PRODUCTS):
@@ -75,9 +75,10 @@ def _about(folder: Path, machine: str, case: Case) -> Iterator[Path]:
 
 
 def _last_line(log: Path) -> str | None:
-    """The last line that says something, shortened where it is very long, and during which step that was."""
+    """The last line that says something, shortened where it is very long, and during which step that was; None of a
+    log that is empty or whose job ended well."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    if not lines:
+    if not lines or ENDED_WELL.fullmatch(lines[-1]):
         return None
     line = lines[-1]
     half = LAST_LINE_LENGTH // 2
