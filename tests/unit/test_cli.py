@@ -136,6 +136,13 @@ def test_a_name_that_leads_out_of_its_folder_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_case_that_leads_out_of_its_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "d.json"
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["diagnose", str(tmp_path), "--machine", "m", "--case", "../../../../x", "--out", str(out)])
+    assert stopped.value.code == 2 and "model '..'" in capsys.readouterr().err
+
+
 def test_what_is_no_onnx_file_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# Notes", encoding="utf-8")

@@ -262,6 +262,13 @@ def test_an_undecided_case_says_why():
     assert mentions("; ".join(doubted.reasons), "not called faster", "B: not settled")
 
 
+def test_a_case_so_far_ahead_that_no_doubt_can_turn_it_is_faster_all_the_same():
+    unsettled = {name: entry | {"settled": False} for name, entry in record()["boundaries"].items()}
+    for ms, verdict in ((120.0, "faster"), (80.0, "undecided")):
+        case = only(compared(rounds(ms=ms), rounds(boundaries=unsettled)))
+        assert case.verdict == verdict and mentions("; ".join(case.reasons), "B: not settled")
+
+
 def test_the_same_conditions_are_said_too():
     assert mentions(compare_text.render(compared(rounds(), rounds())), "same recorded conditions")
 
@@ -270,7 +277,7 @@ def test_cautions_name_throttling_neighbours_unsettled_runs_and_changed_outputs(
     b = rounds(
         outputs={"y": {"sha256": "22", "shape": [1], "dtype": "float32"}},
         telemetry={"summary": {"throttle_reasons": ["power cap"], "other_processes": 1}},
-        boundaries={"device": {"samples_ns": [1e3, 2e3, 3e3], "settled": False}},
+        boundaries={"device": {"samples_ns": [5e6, 6e6, 7e6], "settled": False}},
     )
     doubted = only(compared(rounds(), b))
     assert mentions(doubted.note, "B throttled (power cap)", "B shared", "outputs")
@@ -400,7 +407,10 @@ def test_folders_and_archives_of_them_are_read_alike(tmp_path):
     bundle = tmp_path / "b.tar.gz"
     with tarfile.open(bundle, "w:gz") as archive:
         archive.add(b, arcname="results")
-    for of_b in (b, bundle, b / "gpu-9000-sm90-abc"):
+    of_machine = tmp_path / "before.tar"
+    with tarfile.open(of_machine, "w") as archive:
+        archive.add(b / "gpu-9000-sm90-abc", arcname="before")
+    for of_b in (b, bundle, of_machine, b / "gpu-9000-sm90-abc"):
         comparison = compare.compare(a, of_b)
         assert only(comparison).verdict == "slower"
         assert comparison.b == str(of_b)
@@ -576,7 +586,10 @@ def test_an_accuracy_that_cannot_be_read_does_not_pass(tmp_path):
 def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_folder(tmp_path):
     a = write(tmp_path / "a", rounds())
     (a / "gpu-9000-sm90-abc").rename(a / "renamed")
-    assert len(compare_sides.read(a).records) == 5
+    assert len(compare_sides.read(a / "renamed").records) == 5
+    with pytest.raises(UserError, match=naming("renamed", "machine gpu-9000-sm90-abc", "move it away")):
+        compare_sides.read(a)
+    (a / "renamed").rename(a / "gpu-9000-sm90-abc")
     first, second = sorted(a.rglob("r?.json"))[:2]
     whole = second.read_text()
     second.write_text(first.read_text())

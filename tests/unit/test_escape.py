@@ -22,6 +22,16 @@ def test_what_a_terminal_obeys_is_spelled_out(text: str) -> None:
     assert escape.text(f"a{text}b").isprintable()
 
 
+def test_what_an_error_quotes_is_shortened_and_its_own_words_are_not() -> None:
+    said = escape.message(
+        f"a.zip holds the name {'x/' * 4000!r}, no plain path\nand {'a long name ' * 400}; unpack it"
+    )
+    assert said[:20] == "a.zip holds the name" and "', no plain path\n" in said
+    assert said[-11:] == "; unpack it" and len(said) < 2500
+    ordinary = f"unknown: {', '.join(f'name_{number}' for number in range(150))}"
+    assert escape.message(ordinary) == ordinary
+
+
 @pytest.mark.parametrize("text", ["plain", "a\tb\nc", "→ µs ≤ 3 × naïve 模型", "C:\\x1b"])
 def test_what_a_terminal_prints_stays(text: str) -> None:
     assert escape.text(text) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.facts import naming
 
+from inferprof import arguments, targets
 from inferprof import study as studies
-from inferprof import targets
 from inferprof.errors import UserError
 from inferprof.files import write_json
 from inferprof.machine import hardware
@@ -113,3 +114,15 @@ def test_a_node_that_is_not_the_machine_that_was_probed_measures_nothing(tmp_pat
     newer = dataclasses.replace(here, packages={**here.packages, "tensorrt": "11.0"}, label="hopper")
     with pytest.raises(UserError, match=r"h100-80gb-hbm3-sm90-\w+, .*hopper was h100-80gb-hbm3-sm90"):
         hardware.check_probed(probed, newer)
+
+
+def test_a_verb_with_a_results_folder_plans_by_the_probes_in_it(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(repository, tmp_path / "elsewhere", {"blackwell": B200})
+    monkeypatch.chdir(tmp_path)
+    config = json.dumps({**CONFIG, "machines": [{"label": "blackwell"}]})
+    args = argparse.Namespace(config=config, models=repository / "models", machine="blackwell")
+    assert arguments.planned_study(args, Path("elsewhere")).machine.slug == "blackwell"
+    with pytest.raises(UserError, match=naming("blackwell", "not probed")):
+        arguments.planned_study(args)

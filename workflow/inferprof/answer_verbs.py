@@ -105,7 +105,7 @@ def best(args: argparse.Namespace) -> None:
     if args.config:
         from inferprof.best import search
 
-        study = arguments.planned_study(args)
+        study = arguments.planned_study(args, args.results)
         result = search.Search(study, args.results, args.model).advance()
         if args.program:
             from inferprof.best import hand_over

@@ -27,11 +27,11 @@ def read_config(text: str) -> Any:
         raise UserError(f"--config is not JSON: {error}") from None
 
 
-def planned_study(args: argparse.Namespace) -> Any:
-    """The study of a config on one of its machines, by default the first."""
+def planned_study(args: argparse.Namespace, results: Path = Path("results")) -> Any:
+    """The study of a config on one of its machines, by default the first. results: where their probes are."""
     from inferprof import study
 
-    studies = study.from_config(read_config(args.config), args.models, Path("results"))
+    studies = study.from_config(read_config(args.config), args.models, results)
     chosen = next((planned for planned in studies if args.machine in (None, planned.machine.slug)), None)
     if chosen is None or not chosen.probed:
         machines = ", ".join(planned.machine.slug for planned in studies)

@@ -60,7 +60,7 @@ def _run_verb(args: argparse.Namespace) -> int:
         with progress.displayed(), as_user_error():
             return int(args.verb(args) or 0)
     except (UserError, ToolError, CaseFailed) as error:
-        print(escape.text(f"inferprof: {error}"), file=sys.stderr)
+        print(escape.message(f"inferprof: {error}"), file=sys.stderr)
         if isinstance(error, ToolError):  # the last line of a log is what a report quotes
             print(escape.line(f"inferprof: {error.summary}"), file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1

@@ -225,21 +225,20 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, asked: Asked) -> CaseCompari
         counts = {"A": sum(map(len, samples_a)), "B": sum(map(len, samples_b))}
         if few := [f"{side}: {why}" for side, count in counts.items() if (why := gate.too_few(count))]:
             return CaseComparison(case, boundary, note="; ".join(few), unrated="undecided")
-        ratio = _gated(
-            ratio, [(side, _doubt([rounds[i] for i in common], boundary)) for side, rounds in (("A", a), ("B", b))]
-        )
+        doubts = [(side, _doubt([rounds[i] for i in common], boundary)) for side, rounds in (("A", a), ("B", b))]
+        ratio = _gated(ratio, doubts, far=stats.far_apart(samples_a, samples_b))
         if compare_sides.on_cpu(case, [*a.values(), *b.values()]):
             ratio = compare_sides.beyond(ratio, list(a.values()), list(b.values()))
     return CaseComparison(case, boundary, ratio, "; ".join(notes))
 
 
-def _gated(ratio: stats.Ratio, doubts: Sequence[tuple[str, str | None]]) -> stats.Ratio:
-    """A ratio that calls nothing faster or the same by a measurement in doubt. Slower stays: a gate for CI must not
-    pass because its measurement is bad."""
+def _gated(ratio: stats.Ratio, doubts: Sequence[tuple[str, str | None]], *, far: bool) -> stats.Ratio:
+    """A ratio that calls nothing faster or the same by a measurement in doubt, unless both are so far apart that no
+    doubt can turn it. Slower stays: a gate for CI must not pass because its measurement is bad."""
     why = [f"{side}: {doubt}" for side, doubt in doubts if doubt]
     if not why:
         return ratio
-    if ratio.verdict in ("slower", "undecided"):
+    if far or ratio.verdict in ("slower", "undecided"):
         return replace(ratio, reason="; ".join([*why, ratio.reason]))
     return replace(ratio, verdict="undecided", reason=f"not called {ratio.verdict} since {'; '.join(why)}")
 

@@ -60,10 +60,12 @@ def read(path: Path) -> Side:
         of_machine = (folder / "benchmark").is_dir()
         files = _files_below(folder)
         records: list[Record] = []
+        machines: dict[str, Path] = {}
         damaged: dict[tuple[str, str], str] = {}
         for benchmark in files["benchmark"]:
             sound, lost = of_folder(benchmark)
             records += sound
+            machines |= {record.machine: benchmark.parent for record in sound[:1]}
             damaged |= {(benchmark.parent.name, case): "; ".join(why) for case, why in lost.items()}
         if not records:
             why = f" that can be read: {next(iter(damaged.values()))}" if damaged else "s"
@@ -73,6 +75,7 @@ def read(path: Path) -> Side:
         if twice := [key for key, count in of_round.items() if count > 1]:
             machine, case, number = twice[0]
             raise UserError(f"{path} holds round {number} of {case} on {machine} twice: move the copied folder away")
+        _require_own_machine(path, folder, machines)
         unread: list[str] = []
         accuracy: dict[str, Accuracy] = {}
         listed: set[str] = set()
@@ -91,6 +94,18 @@ def read(path: Path) -> Side:
         measured = {record.case.path for record in records}
         unlisted = sorted(measured - listed) if listed else ()
         return Side(records, accuracy, unlisted, frozenset(planned) if listed else None, damaged, unread)
+
+
+def _require_own_machine(path: Path, folder: Path, machines: Mapping[str, Path]) -> None:
+    """Raise UserError where the records in a folder are of another machine than the folder's name says.
+
+    machines: machine → the folder of its records. A machine's folder that is given by itself, also as the only one of
+    a tar, may have any name.
+    """
+    for machine, place in machines.items():
+        alone = place == folder or (path.is_file() and len(machines) == 1)
+        if place.name != machine and not alone:
+            raise UserError(f"{place}: its records are of the machine {machine}: move it away, or give it that name")
 
 
 def _files_below(folder: Path) -> dict[str, list[Path]]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from inferprof.case import Case, OptionValue
+from inferprof.errors import UserError
 
 
 def option(text: str) -> tuple[str, OptionValue]:
@@ -47,7 +48,10 @@ def case(text: str) -> Case:
     """A case as its path."""
     if text.count("/") != len(dataclasses.fields(Case)) - 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not MODEL/PRECISION/BACKEND/VARIANT/SHAPE")
-    return Case.from_path(text)
+    try:
+        return Case.from_path(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def capability(text: str) -> tuple[int, int]:

@@ -197,6 +197,19 @@ def test_sizes_that_do_not_fit_the_graph_are_refused(written: Written) -> None:
         partition(path, {"x": (1, 5)})
 
 
+def test_an_input_of_unknown_rank_has_no_fixed_size(written: Written) -> None:
+    path = written("g (float x) => (float y) { y = Relu(x) }")
+    import onnx
+
+    model = onnx.load(path)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    onnx.save(model, path)
+    assert mentions(reason_alone(partition(path, None)["static"]), "no sizes")
+    assert "not_measured" not in partition(path, None)["dynamic"]
+    assert partition(path, {"x": (1, 4)})["static"]["taken"] == 1
+
+
 def test_collectives_between_gpus_are_taken_and_named(written: Written) -> None:
     path = written("""g (float[4,8] x) => (float[4,8] y) {
         e = Exp(x)

@@ -320,6 +320,23 @@ def test_operands_that_do_not_fit_are_said_to_contradict_each_other(tmp_path: Pa
         result = audit.audit(path, None, None)
         assert any("cannot run" in line and "MatMul" in line for line in result["advice"]) is says
         assert result["products_of_unknown_size"] == (["y"] if says else [])
+        assert not any("only a run tells" in line for line in result["advice"])
+
+
+def test_two_weights_of_one_name_are_refused(tmp_path: Path) -> None:
+    model = parsed("g (float[4,8] x) => (float[4,2] y) <float[8,2] w = {0}> { y = MatMul(x, w) }")
+    del model.graph.initializer[:]
+    for value in (1.0, 2.0):
+        array = np.full((8, 2), value, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    with pytest.raises(UserError, match=naming("2 weights", "w")):
+        audited(tmp_path, model)
+    del model.graph.initializer[1:]
+    model.graph.initializer[0].name = "y"
+    model.graph.input.add(name="w").CopyFrom(model.graph.output[0])
+    model.graph.input[1].name = "w"
+    with pytest.raises(UserError, match=naming("node", "weight", "y")):
+        audited(tmp_path, model)
 
 
 IN_A_BRANCH = (

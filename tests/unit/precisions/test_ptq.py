@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from tests.unit.facts import naming
 from tests.unit.planted import Residual, request
@@ -69,3 +70,18 @@ def test_a_tensor_of_nearly_one_value_fails_with_the_calibration_that_takes_it(
     monkeypatch.setattr(ptq, "_quantized", fail)
     with pytest.raises(CaseFailed, match=naming("entropy", "calibration", "max")):
         INT8.convert(dataclasses.replace(asked, options={**INT8.options, "samples": 8}))
+
+
+def test_nodes_whose_names_are_no_regular_expressions_are_quantized_and_keep_their_names(tmp_path: Path) -> None:
+    graph = Residual(0)
+    for name in ("layer[0", "layer(1", "*2", "a+b"):
+        graph.block(name)
+    graph.attention()
+    asked = request(graph.model(), tmp_path)
+    options = {**INT8.options, "calibration": "max", "samples": 8, "exclude": [r"layer\(1"]}
+    INT8.convert(dataclasses.replace(asked, options=options))
+    model = onnx.load(asked.out)
+    makers = {node.output[0]: node for node in model.graph.node}
+    fed = {node.name: makers[node.input[0]].op_type for node in model.graph.node if node.op_type == "MatMul"}
+    quantized = {name: fed[name] == "DequantizeLinear" for name in ("layer[0", "layer(1", "*2", "a+b", "scores")}
+    assert quantized == {"layer[0": True, "layer(1": False, "*2": True, "a+b": True, "scores": False}

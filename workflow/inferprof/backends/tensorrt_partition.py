@@ -53,7 +53,10 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
         as_it_is = {"not_measured": "the graph was compiled: its partition is fixed"}
         return {"by": _sources(model), "dynamic": as_it_is, "static": fixed, "looped": looped}
     trt = load("tensorrt_rtx")
-    is_open = any(dim.dim_value < 1 for value in onnx_graph.inputs(model) for dim in onnx_graph.dimensions(value))
+    is_open = any(
+        not value.type.tensor_type.HasField("shape") or any(d.dim_value < 1 for d in onnx_graph.dimensions(value))
+        for value in onnx_graph.inputs(model)
+    )
     dynamic: dict[str, Any] = {"not_measured": "all sizes of the graph are fixed"}
     if is_open:
         dynamic = _asked(trt, path, model)
@@ -82,7 +85,12 @@ def _fixed(model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
     fixed = copy.deepcopy(model)
     del fixed.graph.value_info[:]
     for value in onnx_graph.inputs(fixed):
-        for dim, size in zip(onnx_graph.dimensions(value), onnx_graph.given(value, shapes), strict=False):
+        sizes = onnx_graph.given(value, shapes)
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape") and value.name in shapes:
+            tensor.shape.SetInParent()
+            tensor.shape.dim.extend(type(tensor.shape).Dimension() for _ in sizes)
+        for dim, size in zip(onnx_graph.dimensions(value), sizes, strict=False):
             dim.dim_value = size
     for value in fixed.graph.output:
         value.type.tensor_type.ClearField("shape")

@@ -218,11 +218,11 @@ def doubt(model: Path, rows: pd.DataFrame) -> list[str]:
     A fusion puts its own name behind a node's, and ONNX Runtime calls a node without a name by operator and number.
     A part of the graph that a provider compiles is called after the provider: then nothing can be said.
     """
-    from inferprof.model import onnx_graph
+    from inferprof.model import onnx_graph, onnx_reader
 
     by_provider = rows["level"].eq("op") & rows["owner"].str.contains("ExecutionProvider", na=False)
     ran = rows.loc[by_provider, "name"].dropna().unique()
-    nodes = list(onnx_graph.all_nodes(onnx_graph.outline(model).graph))
+    nodes = list(onnx_graph.all_nodes(onnx_reader.outline(model).graph))
     starts = tuple(f"{node.name}{end}" for node in nodes if node.name for end in ("/", "_"))
     names = {node.name for node in nodes}
     types = tuple(f"{node.op_type}_" for node in nodes if not node.name)

@@ -62,8 +62,10 @@ def watch(asked: Asked, out: Path | None = None) -> tuple[list[Foreign], int]:
 
     Raises UserError where it can't be started or watched, or nothing was recorded.
     """
-    if not asked.command or shutil.which(asked.command[0]) is None:
-        raise UserError(f"no program {' '.join(asked.command[:1])} can be started: give the command behind `--`")
+    if not asked.command:
+        raise UserError("no program was given: inferprof watch -- python infer.py")
+    if shutil.which(asked.command[0]) is None:
+        raise UserError(f"no program {asked.command[0]} can be started: give the command behind `--`")
     outside = asked.tool == nsys.NAME or (asked.tool is None and _has_nsys())
     modules = {} if outside else _modules(asked.tool)
     if out:  # before the program ran in vain

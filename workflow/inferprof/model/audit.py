@@ -97,7 +97,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
     small = None if graph.assumed and not shape else too_small(graph)
     why = small or (typed_graph.contradiction(model, sizes, shapes) if unsized else None)
     said = [f"at these sizes a node of the graph cannot run: {why}"] if why else []
-    return {**result, "advice": [*said, *advice(result, products)]}
+    return {**result, "advice": [*said, *advice(result, products, impossible=bool(why))]}
 
 
 def _is_uncounted(node: Any) -> bool:
@@ -197,9 +197,9 @@ def _types_of(operators: Sequence[str], graph: TypedGraph) -> dict[str, int]:
 # --- advice ----------------------------------------------------------------------------------------------------
 
 
-def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
-    """What to do about it, one line each, the costliest first."""
-    lines = _claims(result) + _uncounted(result, products)
+def advice(result: Mapping[str, Any], products: Sequence[Product], *, impossible: bool = False) -> list[str]:
+    """What to do about it, one line each, the costliest first. impossible: a node of the graph cannot run."""
+    lines = _claims(result) + _uncounted(result, products, impossible=impossible)
     for weighted, what in ((True, "products with weights"), (False, "products of two activations")):
         left = [entry for entry in result["high_precision"] if entry["with_weight"] is weighted]
         if left:
@@ -260,14 +260,14 @@ def _claims(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _uncounted(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
+def _uncounted(result: Mapping[str, Any], products: Sequence[Product], *, impossible: bool) -> list[str]:
     """What the multiply-accumulates leave out, or take for granted."""
     lines = []
     if unsized := result.get("products_of_unknown_size"):
         unknown = "".join(f", or that operators of {domain} make" for domain in result.get("uncounted_domains", ()))
+        sizes = "no sizes for that reason" if impossible else f"sizes that only a run tells{unknown}"
         lines.append(
-            f"{len(unsized)} of {len(products)} products have sizes that only a run tells{unknown}, and count in no "
-            f"share: {some(unsized)}"
+            f"{len(unsized)} of {len(products)} products have {sizes}, and count in no share: {some(unsized)}"
         )
     if looped := result.get("products_in_loops_of_unknown_length"):
         lines.append(

@@ -83,11 +83,17 @@ def unmade(graph: onnx.GraphProto, around: set[str]) -> str | None:
 
 
 def made_twice(graph: onnx.GraphProto) -> str | None:
-    """The first tensor that two nodes of a graph or of a body of it make, or None: runtimes refuse it."""
+    """The first tensor that two nodes of a graph or of a body of it make, or two weights are named, or None: runtimes
+    refuse it, or take one of the two without a word."""
     for part in onnx_graph.graphs(graph):
-        counts = Counter(name for node in part.node for name in node.output if name)
-        if twice := next((name for name, count in counts.items() if count > 1), None):
-            return f"{counts[twice]} nodes make {twice!r}"
+        by_nodes = Counter(name for node in part.node for name in node.output if name)
+        by_weights = Counter([item.name for item in part.initializer])
+        by_weights.update(item.values.name for item in part.sparse_initializer)
+        for counts, said in ((by_nodes, "nodes make"), (by_weights, "weights are named")):
+            if twice := next((name for name, count in counts.items() if count > 1), None):
+                return f"{counts[twice]} {said} {twice!r}"
+        if both := next((name for name in by_nodes if name in by_weights), None):
+            return f"a node and a weight make {both!r}"
     return None
 
 

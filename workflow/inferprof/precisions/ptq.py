@@ -86,6 +86,8 @@ def _quantized(request: ConvertRequest, mode: str, batches: Sequence[Feeds], hig
 
         apart = outliers.apart(request, Path(folder))
         source, target = conversion.prepared(apart.onnx, Path(folder)), Path(folder, "quantized.onnx")
+        plain = _plainly_named(source)
+        renamed = [name for name, old in plain.items() if any(re.match(pattern, old) for pattern in given)]
         quantize(
             str(source),
             quantize_mode=mode,
@@ -93,15 +95,46 @@ def _quantized(request: ConvertRequest, mode: str, batches: Sequence[Feeds], hig
             calibration_method=str(request.options["calibration"]),
             calibration_eps=["cpu"],
             disable_mha_qdq=not request.options["attention"],
-            nodes_to_exclude=[*given, f".*{outliers.APART}.*"],
+            nodes_to_exclude=[*given, *renamed, f".*{outliers.APART}.*"],
             output_path=str(target),
             high_precision_dtype=high,
             log_level="ERROR",
         )
         quantized = onnx.load(target)
+        for node in quantized.graph.node:
+            node.name = plain.get(node.name, node.name)
         outliers.in_high_precision(quantized)
         conversion.save(quantized, request.out)
     return quantized
+
+
+def _plainly_named(graph: Path) -> dict[str, str]:
+    """Rename the nodes of a file whose names, read as regular expressions, don't match themselves or are none:
+    ModelOpt takes the names that it excludes itself for patterns. Returns each new name → the node's own.
+    """
+    import onnx
+
+    model = onnx.load(graph, load_external_data=False)
+    taken = {node.name for node in model.graph.node}
+    own: dict[str, str] = {}
+    for number, node in enumerate(model.graph.node):
+        if _matches_itself(node.name):
+            continue
+        plain = f"{re.sub(r'[^A-Za-z0-9_/]', '_', node.name)}_{number}"
+        while plain in taken:
+            plain += "_"
+        taken.add(plain)
+        own[plain], node.name = node.name, plain
+    if own:
+        onnx.save(model, graph)
+    return own
+
+
+def _matches_itself(name: str) -> bool:
+    try:
+        return re.fullmatch(name, name) is not None
+    except re.error:
+        return False
 
 
 def _rest_in_fp32(request: ConvertRequest, mode: str, batches: Sequence[Feeds], quantized: Any) -> str:

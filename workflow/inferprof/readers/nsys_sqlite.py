@@ -229,7 +229,7 @@ class _Export:
         columns = ["start", "end", "thread"]
         query = (
             f"SELECT COALESCE(start, {_OPEN}) AS start, end, globalTid AS thread, "
-            "CAST(COALESCE(text, value, '') AS BLOB) "
+            "CAST(COALESCE(text, value, '[string ' || textId || ']', '') AS BLOB) "
             f"FROM {table} LEFT JOIN StringIds ON StringIds.id = textId "
             f"WHERE eventType IN ({_PUSH_POP}, {_START_END}) AND end IS NOT NULL AND globalTid IS NOT NULL"
         )

@@ -106,6 +106,17 @@ def test_the_csv_of_perf_analyzer_says_the_same(tmp_path: Path) -> None:
     assert finding.share == pytest.approx(0.6)
 
 
+def test_numbers_that_are_written_as_strings_are_numbers(tmp_path: Path) -> None:
+    of_vllm = {key: f"{value:,}" for key, value in VLLM.items()}
+    of_aiperf = {key: {**entry, "avg": str(entry["avg"])} for key, entry in AIPERF.items()}
+    for values in (of_vllm, of_aiperf):
+        case, finding = answered(tmp_path / "r.json", json.dumps(values))
+        assert case.total is not None and case.total.ns == pytest.approx(500e6)
+        assert finding.share == pytest.approx(0.6)
+    with pytest.raises(UserError, match="mean ttft of nan"):
+        answered(tmp_path / "r.json", json.dumps({**of_vllm, "mean_ttft_ms": "NaN"}))
+
+
 @pytest.mark.parametrize("name", ["vllm.json", "vllm.txt"])
 def test_requests_that_failed_are_told(name: str, tmp_path: Path) -> None:
     said = {

@@ -45,6 +45,11 @@ def test_without_the_times_the_mean_is_told(tmp_path: Path) -> None:
     assert mentions(told(tmp_path / "l.json", {**LATENCY, "latencies": []}).ran[1], "1,214 ms", "mean")
 
 
+def test_numbers_that_are_written_as_strings_are_numbers(tmp_path: Path) -> None:
+    capture = told(tmp_path / "t.json", {key: str(value) for key, value in THROUGHPUT.items()})
+    assert mentions(" ".join(capture.ran), "12.5 requests/s")
+
+
 def test_a_throughput_is_told_with_what_was_sent(tmp_path: Path) -> None:
     capture = told(tmp_path / "throughput.json", THROUGHPUT)
     assert mentions(" ".join(capture.ran), "vllm bench throughput", "12.5 requests/s", "5,000 tokens/s")

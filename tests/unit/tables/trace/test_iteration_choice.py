@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.conftest import Export
+from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.readers import nsys_sqlite
@@ -243,3 +244,63 @@ def test_iterations_below_several_ranges_are_all_in_one_row(export: Callable[...
     timeline, choice = iteration_choice.choose(nsys_sqlite.read_timeline(built.done()))
     rows = tidy(timeline, "nsys").query("level == 'range' and name == 'iteration' and metric == 'duration_total'")
     assert (choice.by, rows["instances"].tolist(), rows["value"].tolist()) == ("infer", [6], [18_000])
+
+
+def inferences(export: Callable[..., Export], kind: int, begin: int, end: int, name: str = "infer") -> Export:
+    """Four inferences of a kernel, 1 ms apart, each with a range from `begin` to `end` µs behind its start."""
+    built = export()
+    for number in range(1, 5):
+        start = number * 1_000_000
+        call = built.call("cudaLaunchKernel", start + 90_000, start + 95_000)
+        built.kernel("gemm", start + 100_000, start + 600_000, call)
+        built.range(name, start + begin * 1000, start + end * 1000, kind=kind)
+    return built
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin", "end", "said"), [(59, 92, 92, ("4", "one time")), (60, 50, 1350, ("3 of 4",))]
+)
+def test_ranges_without_length_and_ranges_that_overlap_are_no_iterations(
+    kind: int, begin: int, end: int, said: tuple[str, ...], export: Callable[..., Export]
+) -> None:
+    timeline = nsys_sqlite.read_timeline(inferences(export, kind, begin, end).done())
+    with pytest.raises(UserError, match=naming("infer", *said)):
+        iteration_choice.choose(timeline, "infer")
+    assert iteration_choice.choose(timeline)[1].by != "infer"
+
+
+@pytest.mark.parametrize("kind", [59, 60])
+def test_push_pop_and_start_end_ranges_one_after_the_other_are_iterations(
+    kind: int, export: Callable[..., Export]
+) -> None:
+    timeline = nsys_sqlite.read_timeline(inferences(export, kind, 50, 750).done())
+    _, choice = iteration_choice.choose(timeline, "infer")
+    assert (choice.count, choice.mean_ns) == (4, 700_000)
+
+
+def test_a_registered_string_that_the_export_lacks_keeps_its_number(export: Callable[..., Export]) -> None:
+    built = inferences(export, 59, 50, 750)
+    built.database.execute("UPDATE NVTX_EVENTS SET text = NULL, textId = 4711")
+    timeline = nsys_sqlite.read_timeline(built.done())
+    with pytest.raises(UserError, match=r"\[string 4711\] \(4\)"):
+        iteration_choice.choose(timeline, "infer")
+
+
+def test_a_capture_in_which_no_range_ends_says_so(export: Callable[..., Export]) -> None:
+    built = inferences(export, 59, 50, 750)
+    built.database.execute("UPDATE NVTX_EVENTS SET end = NULL")
+    timeline = nsys_sqlite.read_timeline(built.done())
+    with pytest.raises(UserError, match=naming("infer", "none", "ends")):
+        iteration_choice.choose(timeline, "infer")
+
+
+def test_a_kernel_whose_launch_is_lost_is_one_of_the_iteration_that_it_begins_in(
+    export: Callable[..., Export],
+) -> None:
+    built = inferences(export, 59, 50, 750)
+    for number in range(1, 5):
+        built.kernel("ncclDevKernel_AllReduce", number * 1_000_000 + 610_000, number * 1_000_000 + 640_000, 9000)
+    built.kernel("ncclDevKernel_AllReduce", 5_900_000, 5_950_000, 9001)
+    timeline, _ = iteration_choice.choose(nsys_sqlite.read_timeline(built.done()), "infer")
+    paths = [timeline.paths[code] for code in timeline.op_path]
+    assert paths.count("iteration") == 8 and paths[-1] == ""

@@ -51,6 +51,7 @@ _NAMES: Final[Mapping[str, re.Pattern[str]]] = {
 _TIMES: Final = ("first", "token", "between", "request")
 _CELL: Final = re.compile(r"[│┃|]")
 _LABEL: Final = re.compile(r"(?P<name>[^(\[:]+?)(?: \[[^]]*\])*(?: \((?P<unit>[^)]*)\))?$")
+_NUMBER: Final = re.compile(r"\s*-?(?:\d[\d.,]*|\.\d+)(?:E[+-]?\d+)?\s*|nan|-?inf", re.IGNORECASE)
 _SUM: Final = re.compile(r"(?P<name>overhead|queue|compute \w+) (?P<us>\d+) usec")
 
 
@@ -125,8 +126,7 @@ def _of_json(document: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, Mapping):
             unit = str(value.get("unit", ""))
             value = value.get("avg")
-        if isinstance(value, int | float):
-            _take(values, (name if unit == end else key).replace("_", " "), unit, float(value))
+        _take(values, (name if unit == end else key).replace("_", " "), unit, str(value))
     return values
 
 
@@ -141,15 +141,14 @@ def _of_lines(lines: Sequence[str]) -> dict[str, float]:
         else:
             cells = next(csv.reader([line]), [])
         if len(cells) > 1 and (label := _LABEL.match(cells[0].rstrip(": ").strip())):
-            number = cells[1].replace(",", "")
-            if re.fullmatch(r"-?[\d.]+(?:E[+-]?\d+)?|nan|-?inf", number):
-                _take(values, label["name"].strip("#*- "), label["unit"] or "", float(number))
+            _take(values, label["name"].strip("#*- "), label["unit"] or "", cells[1])
     return values
 
 
-def _take(values: dict[str, float], name: str, unit: str, number: float) -> None:
+def _take(values: dict[str, float], name: str, unit: str, text: str) -> None:
     for key, pattern in _NAMES.items():
-        if pattern.fullmatch(name.lower()):
+        if pattern.fullmatch(name.lower()) and _NUMBER.fullmatch(text):
+            number = float(text.replace(",", ""))
             if values.get("completed") != 0 and not 0 <= number < math.inf:
                 raise ValueError(f"{name} of {number:g}")
             values.setdefault(key, number * (_UNITS.get(unit, 1.0) if key in _TIMES else 1.0))

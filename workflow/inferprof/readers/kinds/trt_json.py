@@ -106,8 +106,7 @@ def _of_inferences(layers: Sequence[Layer], times: Sequence[LayerTime], path: Pa
 
     from inferprof.readers import trt_json
 
-    series, _ = trt_json.inferences(path, content)
-    median = float(np.median(series["compute"]))
+    median = float(np.median(trt_json.inferences(path, content)[0]["compute"]))
     listed = sum(time.mean for time in times)
     fitted = [replace(time, mean=time.mean * median / listed) for time in times] if listed else []
     return trtexec_bound.beside(engine(layers, fitted, ()), _inferences(path, content, ()), listed, median)

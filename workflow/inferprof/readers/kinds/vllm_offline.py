@@ -5,6 +5,7 @@ The keys are those of vllm/benchmarks/latency.py and throughput.py in vLLM's rep
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -42,6 +43,9 @@ def read(path: Path) -> Capture:
 def _number(document: Mapping[str, Any], key: str) -> float:
     """A value that is finite and above 0. Raises ValueError for another."""
     value = document[key]
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{key}: {value!r} is no number above 0")
     return float(value)

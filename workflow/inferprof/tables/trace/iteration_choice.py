@@ -81,6 +81,9 @@ def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choi
     phases = period.phases(timeline)
     chosen = period.chosen(phases)
     named = best(candidates, max((phase.share for phase in chosen), default=0.0))
+    while named is not None and iterations.unfit(timeline, named.name):
+        candidates = tuple(candidate for candidate in candidates if candidate != named)
+        named = best(candidates, max((phase.share for phase in chosen), default=0.0))
     if named is not None:
         return _by_range(timeline, named.name, _why(named), candidates)
     if not chosen:

@@ -15,10 +15,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from inferprof.errors import UserError
 from inferprof.tables.trace import numbered
 from inferprof.tables.trace.intervals import Times, holding
 from inferprof.tables.trace.kernel_compare import ITERATION, unknown_range
-from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, only, process_of, without_serial
+from inferprof.tables.trace.timeline import (
+    NO_CALL,
+    OUTSIDE,
+    PATH_SEPARATOR,
+    Timeline,
+    only,
+    process_of,
+    without_serial,
+)
+from inferprof.words import counted
 
 NONE: Final = f"{ITERATION} (of another kind)"
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -35,7 +45,20 @@ def of_case(timeline: Timeline, name: str | None = None) -> Timeline:
         return named
     own = _of_processes(named)
     around = _around(own)
-    return _until_done(_of_threads(own, around), around)
+    return _with_lost_launches(_until_done(_of_threads(own, around), around))
+
+
+def _with_lost_launches(timeline: Timeline) -> Timeline:
+    """With the iteration that an operation begins in, where its launch is not in the capture and others' are, as of
+    NCCL's kernels in some traces of Kineto; as it is where iterations overlap."""
+    lost = timeline.ops["call"].to_numpy() == NO_CALL
+    ranges = timeline.ranges[is_iteration(timeline)].sort_values("start", kind="stable")
+    begun, ended, path = (ranges[column].to_numpy() for column in ("start", "end", "path"))
+    if not lost.any() or lost.all() or (begun[1:] < ended[:-1]).any():
+        return timeline
+    place = holding(begun, ended, timeline.ops["start"].to_numpy())
+    within = np.where(lost & (place >= 0), path[place], OUTSIDE)
+    return replace(timeline, ops=timeline.ops.assign(within=within))
 
 
 def _outermost(timeline: Timeline) -> Timeline:
@@ -72,11 +95,28 @@ def _renamed(timeline: Timeline, name: str) -> Timeline:
         there = numbered.as_one(timeline)
         codes = Counter(there.ranges["path"].tolist())
         raise unknown_range(name, {there.paths[code].split(PATH_SEPARATOR)[-1]: n for code, n in codes.items()})
+    if why := unfit(timeline, wanted):
+        raise UserError(f"range {name}: {why}; give a range that is around one inference at a time")
     if wanted == ITERATION:
         return timeline
     paths = [path.split(PATH_SEPARATOR) for path in without(timeline).paths]
     named = [PATH_SEPARATOR.join(ITERATION if part == wanted else part for part in path) for path in paths]
     return replace(timeline, paths=named)
+
+
+def unfit(timeline: Timeline, name: str) -> str | None:
+    """Why the ranges of a name can't be iterations: none has a length, or they overlap on a thread, as start-end
+    ranges of requests may that are under way at once; None where they can."""
+    own = np.array([path.rpartition(PATH_SEPARATOR)[2] == name for path in timeline.paths], bool)
+    ranges = timeline.ranges[own[timeline.ranges["path"].to_numpy()]]
+    if len(ranges) and (ranges["start"] == ranges["end"]).all():
+        return f"each of the {counted(len(ranges), 'range')} begins and ends at one time"
+    crossing = 0
+    for _, rows in ranges.sort_values(["start", "end"], ascending=[True, False]).groupby("thread"):
+        begun, ended = (rows[column].to_numpy() for column in ("start", "end"))
+        latest = np.maximum.accumulate(ended)[:-1]
+        crossing += int(((begun[1:] < latest) & (ended[1:] > latest)).sum())
+    return f"{crossing:,} of {len(ranges):,} begin while another is open, and end after it" if crossing else None
 
 
 def without(timeline: Timeline) -> Timeline:

@@ -7,6 +7,7 @@ from typing import Final
 
 import pandas as pd
 
+from inferprof import escape
 from inferprof.errors import UserError
 from inferprof.tables.schema import Level
 from inferprof.tables.trace.kernel_class import classify
@@ -43,11 +44,9 @@ def unknown_range(name: str, instances: Mapping[str, int]) -> UserError:
     """The error of a range that is not there, with those that are, the most frequent first."""
     often = sorted(instances, key=lambda other: (-instances[other], other))
     rest = len(often) - MOST_NAMED
-    there = [f"{other} ({instances[other]})" for other in often[:MOST_NAMED]]
-    return UserError(
-        f"the capture has no range {name}; there are (how often): {', '.join(there) or 'none'}"
-        f"{f' and {rest:,} more' if rest > 0 else ''}"
-    )
+    there = [f"{escape.line(other)} ({instances[other]})" for other in often[:MOST_NAMED]]
+    said = f"there are (how often): {', '.join(there)}" if there else "there is none that begins and ends in it"
+    return UserError(f"the capture has no range {name}; {said}{f' and {rest:,} more' if rest > 0 else ''}")
 
 
 def of_iterations(frame: pd.DataFrame, *levels: Level) -> pd.DataFrame:

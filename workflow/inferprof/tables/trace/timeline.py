@@ -70,7 +70,8 @@ class Timeline(Derives):
     ops: start, end, kind (code of KINDS), name (code), device, stream (or NOT_TOLD), bytes (of a memcpy or
         memset, or NOT_TOLD; else 0), call (row of `calls` that launched it, or NO_CALL); in captures of CUDA graphs
         node by node also made (code of the range in which its node of the graph was made, or OUTSIDE); process, where
-        the tool tells it; launched (code, or NOT_TOLD), where it tells grids and blocks.
+        the tool tells it; within (code of the iteration that it begins in, or OUTSIDE), where some launches are not
+        known and iterations are; launched (code, or NOT_TOLD), where it tells grids and blocks.
     calls: start, end, thread (negative where the system's number of it is not known), name (code), path (code): CUDA
         API calls on the host.
     ranges: start, end, thread, path (code): closed NVTX ranges or profiler annotations.
@@ -91,10 +92,13 @@ class Timeline(Derives):
 
     @property
     def op_path(self) -> np.ndarray:
-        """Per operation the code of the range that its launch lay in; OUTSIDE where the launch is not known."""
+        """Per operation the code of the range that its launch lay in; where the launch is not known that of `within`,
+        or OUTSIDE."""
         call = self.ops["call"].to_numpy()
         path = np.full(call.size, OUTSIDE, np.int32)
         path[call >= 0] = self.calls["path"].to_numpy()[call[call >= 0]]
+        if "within" in self.ops:
+            path = np.where(call >= 0, path, self.ops["within"].to_numpy())
         return path
 
     @property
