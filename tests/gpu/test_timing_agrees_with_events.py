@@ -79,9 +79,8 @@ def test_device_medians_agree_with_a_bare_event_timed_loop(matmuls, batch, graph
             series = loop.run("device", lambda: device.timed(session.enqueue)(), PROTOCOL, time.perf_counter_ns)
             ours.append(series.median)
             bare.append(bare_loop(session, device, len(series.samples_ns)))
-        # Of all pairs: a launch-bound loop of either kind moves by 2 % from one half of a second to the next.
-        difference = abs(statistics.median(ours) - statistics.median(bare))
-        assert difference <= max(TOLERANCE * statistics.median(bare), TOLERANCE_NS), (ours, bare)
+        # The fastest of each: where the host sets the pace, it slows down loops of either kind, by half at times.
+        assert abs(min(ours) - min(bare)) <= max(TOLERANCE * min(bare), TOLERANCE_NS), (ours, bare)
 
 
 def test_a_session_on_another_stream_is_caught(matmuls):

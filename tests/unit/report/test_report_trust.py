@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.facts import mentions
 from tests.unit.report.conftest import Results, evidence_of, series
 
 from inferprof import compare, report
@@ -172,6 +173,30 @@ def test_a_batch_that_the_device_likes_is_not_right_where_a_caller_loses(results
 
 STARVED = {"yardstick_ns": [10**6] * 20, "yardstick_cpu_ns": [291_000] * 20, "steal": {"percent": 0.0}}
 DRIFTING = [round(4e6 * (1 + index / 400)) for index in range(400)]
+
+
+def test_what_a_profile_names_is_said_of_a_case_whose_time_is_in_doubt(results: Results) -> None:
+    case = f"{MODEL}/default/b8"
+    results.ok(case, 20.0, gpu=True)
+    change(results, case, boundaries={"end_to_end": {"settled": False}})
+    results.plan()
+    assert "5 nodes" not in answer_of(results).do_next
+    finding = {
+        **{"subject": "", "bottleneck": "copy", "share": 0.6, "reason": "5 nodes run on the CPU", "evidence": {}},
+        **{
+            "gain": {"low_ns": 5e6, "high_ns": 9e6},
+            "source": "nsys",
+            "advice": "bring them back",
+            "confidence": "high",
+        },
+    }
+    ranked = {"check": "fallback", "level": "host", "finding": finding}
+    group = {"resource": "copy", "share": 0.6, "gain": None, "findings": [ranked]}
+    verdict = {"sentence": "so", "groups": [group], "cautions": [], "gain": None}
+    results.write(f"{results.machine}/diagnosis/{case}.json", {"total": None, "verdict": verdict, "answers": []})
+    answer = answer_of(results)
+    assert answer.use.startswith("nothing yet")
+    assert mentions(answer.do_next, "`budget_s:`", "5 nodes run on the CPU", "bring them back")
 
 
 @pytest.mark.parametrize(

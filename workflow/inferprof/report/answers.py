@@ -245,19 +245,24 @@ def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) 
         return (
             f"nothing yet. {first}, is in doubt: {doubted[0][column]}",
             f"{len(doubted)} of {counted(len(rows), 'measurement')} {'is' if len(doubted) == 1 else 'are'} in doubt",
-            MEASURE_AGAIN,
+            MEASURE_AGAIN + _all_the_same(evidence, doubted[0]),
         )
     if rows:
-        fails = "every case that was measured fails its accuracy tolerance"
-        return (
-            f"nothing, {fails}",
-            "see Accuracy",
-            "calibrate the format with more samples, or leave out its worst layers",
-        )
+        advice = "calibrate the format with more samples, or leave out its worst layers"
+        return "nothing, every case that was measured fails its accuracy tolerance", "see Accuracy", advice
     if coming := evidence.to_come(model):
         are = "is" if coming == 1 else "are"
         return "nothing yet", f"{counted(coming, 'case')} of it {are} still to come", "wait: the study goes on"
     return "nothing, no case was measured", _not_measured(evidence, model), "fix what it names, and run again"
+
+
+def _all_the_same(evidence: Evidence, row: Mapping[str, Any]) -> str:
+    """What a case's profile names to do first, although its time is in doubt."""
+    document = evidence.diagnoses.get(key_of(row))
+    if document is None or document.content is None or document.content.verdict is None:
+        return ""
+    action = _action(document.content.verdict, evidence.boundary, row[f"{evidence.boundary}_ms"])
+    return f". Its profile says all the same: {_cause(action)}. {action.advice}".rstrip(".") if action else ""
 
 
 def _not_measured(evidence: Evidence, model: str) -> str:
@@ -289,16 +294,16 @@ def _findings(verdict: Verdict, boundary: str) -> Iterator[Finding]:
             yield from (entry.finding for entry in group.findings)
 
 
-def _action(verdict: Verdict, best: Winner) -> Finding | None:
+def _action(verdict: Verdict, boundary: str, median_ms: float) -> Finding | None:
     """The first finding whose advice changes something and gains WORTH."""
-    least = WORTH * best.median_ms * NS_PER_MS
-    acting = (finding for finding in _findings(verdict, best.boundary) if finding.acts)
+    least = WORTH * median_ms * NS_PER_MS
+    acting = (finding for finding in _findings(verdict, boundary) if finding.acts)
     return next((finding for finding in acting if finding.gain and finding.gain.high_ns > least), None)
 
 
 def _why(verdict: Verdict, scale: float, best: Winner) -> str:
     """One cause and its share: that of the action, else what most of the time goes to."""
-    action = _action(verdict, best)
+    action = _action(verdict, best.boundary, best.median_ms)
     if action and action.share:
         return f"{_share(action.share, scale)} of the time: {_cause(action)}"
     shares = {name: share for name, share in verdict.shares.items() if name in IN_DEVICE or scale == 1}
@@ -321,14 +326,13 @@ def _share(share: float, scale: float) -> str:
 
 def _do_next(best: Winner, verdict: Verdict) -> str:
     """One action with its bounds; else what would find out more."""
-    action = _action(verdict, best)
+    action = _action(verdict, best.boundary, best.median_ms)
     if action and action.gain:
         thumb = ", a rule of thumb" if action.confidence == "low" else ""
         return f"{action.advice} Saves {_bounds(action.gain, best.median_ms * NS_PER_MS)}{thumb}"
     findings = list(_findings(verdict, best.boundary))
-    if larger := next(
-        (finding.advice for finding in findings if finding.change and finding.change.by == "shape"), ""
-    ):
+    of_shapes = (finding.advice for finding in findings if finding.change and finding.change.by == "shape")
+    if larger := next(of_shapes, ""):
         return f"no check names a change that shortens an inference. {larger}".rstrip(".")
     look = next((finding.advice for finding in findings if not finding.acts), "")
     return f"{NO_ACTION}. To find out more: {look}".rstrip(".") if look else NO_ACTION
