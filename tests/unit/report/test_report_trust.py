@@ -187,16 +187,19 @@ def test_what_a_profile_names_is_said_of_a_case_whose_time_is_in_doubt(results: 
             "gain": {"low_ns": 5e6, "high_ns": 9e6},
             "source": "nsys",
             "advice": "bring them back",
-            "confidence": "high",
+            "confidence": "medium",
         },
     }
-    ranked = {"check": "fallback", "level": "host", "finding": finding}
-    group = {"resource": "copy", "share": 0.6, "gain": None, "findings": [ranked]}
+    by_the_time_in_doubt = finding | {"reason": "the clock was low", "confidence": "high"}
+    both = (by_the_time_in_doubt, finding)
+    ranked = [{"check": "fallback", "level": "host", "finding": finding} for finding in both]
+    group = {"resource": "copy", "share": 0.6, "gain": None, "findings": ranked}
     verdict = {"sentence": "so", "groups": [group], "cautions": [], "gain": None}
     results.write(f"{results.machine}/diagnosis/{case}.json", {"total": None, "verdict": verdict, "answers": []})
     answer = answer_of(results)
     assert answer.use.startswith("nothing yet")
     assert mentions(answer.do_next, "`budget_s:`", "5 nodes run on the CPU", "bring them back")
+    assert "clock" not in answer.do_next
 
 
 @pytest.mark.parametrize(

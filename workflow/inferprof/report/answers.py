@@ -112,7 +112,7 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     if diagnosis and diagnosis.verdict and scale is not None:
         why, do_next = _why(diagnosis.verdict, scale, best), _do_next(best, diagnosis.verdict)
     if best.disputed or (best.doubted and do_next.startswith(NO_ACTION)):
-        do_next = MEASURE_AGAIN
+        do_next = MEASURE_AGAIN + (_all_the_same(evidence, best.doubted) if best.doubted else "")
     if _leads(search, best):
         why = f"of {best.name}: {why}"
     use = ". ".join(filter(None, (_use(best), saturated.sentence(evidence, best.row))))
@@ -261,7 +261,7 @@ def _all_the_same(evidence: Evidence, row: Mapping[str, Any]) -> str:
     document = evidence.diagnoses.get(key_of(row))
     if document is None or document.content is None or document.content.verdict is None:
         return ""
-    action = _action(document.content.verdict, evidence.boundary, row[f"{evidence.boundary}_ms"])
+    action = _action(document.content.verdict, evidence.boundary, row[f"{evidence.boundary}_ms"], profiled=True)
     return f". Its profile says all the same: {_cause(action)}. {action.advice}".rstrip(".") if action else ""
 
 
@@ -294,10 +294,12 @@ def _findings(verdict: Verdict, boundary: str) -> Iterator[Finding]:
             yield from (entry.finding for entry in group.findings)
 
 
-def _action(verdict: Verdict, boundary: str, median_ms: float) -> Finding | None:
-    """The first finding whose advice changes something and gains WORTH."""
+def _action(verdict: Verdict, boundary: str, median_ms: float, profiled: bool = False) -> Finding | None:
+    """The first finding whose advice changes something and gains WORTH; `profiled`: of those by a profile alone."""
     least = WORTH * median_ms * NS_PER_MS
     acting = (finding for finding in _findings(verdict, boundary) if finding.acts)
+    if profiled:
+        acting = (finding for finding in acting if finding.confidence == "medium" and finding.source != "records")
     return next((finding for finding in acting if finding.gain and finding.gain.high_ns > least), None)
 
 
