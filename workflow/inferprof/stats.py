@@ -330,11 +330,11 @@ def _judge(
         return "same", f"the interval lies within ±{threshold:.1%}"
     if math.isinf(detectable):
         return "undecided", f"too few samples in a round: an interval needs {FEWEST}"
-    smallest = f"the smallest detectable difference, {math.expm1(detectable):.1%}"
+    smallest, size = "the smallest detectable difference", f"{math.expm1(detectable):.1%}"
     if low <= 0 <= high:
-        return "undecided", f"the interval contains 1 and reaches beyond ±{threshold:.1%}; {smallest}"
+        return "undecided", f"the interval contains 1 and reaches beyond ±{threshold:.1%}; {smallest} is {size}"
     if abs(estimate) < detectable:
-        return "undecided", f"the interval excludes 1, but the ratio is below {smallest}"
+        return "undecided", f"the interval excludes 1, but the ratio is below {smallest} of {size}"
     if abs(estimate) < margin:
         return "undecided", f"the interval reaches over the threshold of {threshold:.1%}, the ratio does not"
     return ("slower", "the interval lies above 1") if estimate > 0 else ("faster", "the interval lies below 1")
