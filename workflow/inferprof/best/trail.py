@@ -7,6 +7,7 @@ What the incumbent's diagnosis advises and nobody measured comes next.
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,12 +49,12 @@ class Candidate:
         """Those of its first round."""
         return self.rounds[min(self.rounds)]
 
-    @property
+    @functools.cached_property
     def medians(self) -> Mapping[int, float]:
         """The median of each round, ns."""
         return {number: statistics.median(samples) for number, samples in self.rounds.items()}
 
-    @property
+    @functools.cached_property
     def median(self) -> float:
         """The median of all samples, ns, as reports have it."""
         return statistics.median(sample for samples in self.rounds.values() for sample in samples)

@@ -26,13 +26,11 @@ SMALLEST = 2.0**-127
 
 def uses_blocks(model: Any) -> bool:
     """Whether an onnx.ModelProto has tensors with a scale per block that ONNX Runtime has no kernels for."""
-    return any(node.op_type in BLOCK or _is_narrow(node, model) for node in model.graph.node)
-
-
-def _is_narrow(node: Any, model: Any) -> bool:
-    """Whether a node dequantizes a stored 4-bit float."""
-    narrow = {w.name for w in model.graph.initializer if _is_float4(w)}
-    return node.op_type == DEQUANTIZE_BLOCKS and node.input[0] in narrow
+    narrow = {weight.name for weight in model.graph.initializer if _is_float4(weight)}
+    return any(
+        node.op_type in BLOCK or (node.op_type == DEQUANTIZE_BLOCKS and node.input[0] in narrow)
+        for node in model.graph.node
+    )
 
 
 def _is_float4(weight: Any) -> bool:

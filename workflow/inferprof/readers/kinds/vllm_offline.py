@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from inferprof import stats
 from inferprof.errors import UserError, in_one_line
-from inferprof.files import unpacked
+from inferprof.files import text_of
 from inferprof.readers.kind import Capture, Kind, Lack, says
 from inferprof.units import NS_PER_S
 from inferprof.words import counted, figure, ms
@@ -33,7 +33,7 @@ _TRACE: Final = Lack(
 def read(path: Path) -> Capture:
     """What the results say. Raises UserError where they are damaged."""
     try:
-        document = json.loads(unpacked(path).decode("utf-8-sig", errors="replace"))
+        document = json.loads(text_of(path))
         of = _of_latency if "avg_latency" in document else _of_throughput
         return of(document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
